@@ -1,0 +1,189 @@
+package api
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kajamq/kaja/log"
+	"github.com/kajamq/kaja/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+func withMinISR(n int) *log.Config {
+	c := log.DefaultConfig()
+	c.MinInSyncReplicas = n
+	return c
+}
+
+// Three replicas hold the leader's bytes, and acks=all is answered when all of them have the record.
+func TestReplicationCopiesTheLeadersBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newReplCluster(t, 3)
+		defer c.close()
+		c.topic("t", 3, 1, 2, 3)
+		for i := range 20 {
+			c.nodes[1].produce("t", int32(i%3), values(300, 5))
+		}
+		time.Sleep(time.Second)
+		for p, end := range []wire.Offset{35, 35, 30} {
+			c.same("t", wire.PartitionID(p), end, 1, 2, 3)
+			for id, n := range c.nodes {
+				if o := n.part("t", wire.PartitionID(p)).Offsets(); o.HW != end {
+					t.Errorf("node %d: high watermark of %d is %d, want %d", id, p, o.HW, end)
+				}
+			}
+		}
+		if lag := c.nodes[2].value("kaja_replica_fetch_max_lag_records"); lag != 0 {
+			t.Errorf("lag %v", lag)
+		}
+		if n := c.nodes[2].value("kaja_replica_replicated_bytes_total"); n != float64(len(c.nodes[1].contents("t", 0, 99))*100/35) {
+			t.Errorf("replicated %v bytes", n)
+		}
+	})
+}
+
+// acks=all waits for every member of the ISR; one that is silent leaves it after the lag time and returns when it has
+// caught up. Below min.insync.replicas those who wait are told, and who comes later is refused (R16).
+func TestISRShrinksAndGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newReplCluster(t, 3)
+		defer c.close()
+		c.config["t"] = withMinISR(2)
+		c.topic("t", 1, 1, 2, 3)
+		c.nodes[1].produce("t", 0, values(10, 1))
+		c.sever(1, 3)
+		time.Sleep(time.Second)
+		began := time.Now()
+		c.nodes[1].produce("t", 0, values(10, 1)) // answered when 3 has left
+		if took := time.Since(began); took < 8*time.Second || took > 16*time.Second {
+			t.Errorf("the lagging replica held the record for %v", took)
+		}
+		if isr := c.isr("t"); !slices.Equal(isr, []wire.BrokerID{1, 2}) {
+			t.Fatalf("isr %v", isr)
+		}
+		if n := c.nodes[1].value("kaja_replica_under_replicated"); n != 1 {
+			t.Errorf("under-replicated %v", n)
+		}
+		c.heal(1, 3)
+		time.Sleep(3 * time.Second)
+		if isr := c.isr("t"); !slices.Equal(isr, []wire.BrokerID{1, 2, 3}) {
+			t.Fatalf("isr after the heal %v", isr)
+		}
+		c.same("t", 0, 2, 1, 2, 3)
+		c.sever(1, 3)
+		c.sever(1, 2)
+		time.Sleep(time.Second)
+		waits := c.nodes[1].send(-1, "t", 0, values(10, 1))
+		if code := waits.produced().ErrorCode; code != kerr.NotEnoughReplicasAfterAppend.Code {
+			t.Errorf("who waited is told %d", code)
+		}
+		if code := c.nodes[1].send(-1, "t", 0, values(10, 1)).produced().ErrorCode; code != kerr.NotEnoughReplicas.Code {
+			t.Errorf("who comes later is told %d", code)
+		}
+		if o := c.nodes[1].part("t", 0).Offsets(); o.HW != 2 || o.LEO != 3 {
+			t.Errorf("high watermark %d and end %d", o.HW, o.LEO)
+		}
+		c.heal(1, 2)
+		c.heal(1, 3)
+		time.Sleep(3 * time.Second)
+		c.same("t", 0, 3, 1, 2, 3)
+		n := c.nodes[1]
+		if s, e := n.value("kaja_replica_isr_shrinks_total"), n.value("kaja_replica_isr_expands_total"); s < 2 || e < 2 {
+			t.Errorf("%v shrinks, %v expands", s, e)
+		}
+		if isr := c.isr("t"); len(isr) != 3 {
+			t.Errorf("isr at the end %v", isr)
+		}
+	})
+}
+
+// A new leader is known to its followers within moments although their fetches were parked there, and its first record is
+// committed as fast.
+func TestFollowersHurryToANewLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newReplCluster(t, 3)
+		defer c.close()
+		c.topic("idle", 1, 2, 1, 3) // so that 1 and 3 have fetches parked at 2
+		c.topic("t", 1, 1, 2, 3)
+		c.nodes[2].produce("idle", 0, values(10, 1))
+		c.nodes[1].produce("t", 0, values(10, 1))
+		time.Sleep(10 * time.Second)
+		for _, late := range []wire.BrokerID{0, 3, 2} { // who hears of the election later than the others
+			time.Sleep(10*time.Second + 123*time.Millisecond)
+			n := c.nodes[late]
+			if n != nil {
+				n.hold()
+			}
+			leader := wire.BrokerID(2)
+			if late == 2 {
+				leader = 1
+			}
+			c.elect("t", leader, 1, 2, 3)
+			if n != nil {
+				time.Sleep(5 * time.Millisecond)
+				n.release()
+			}
+			began := time.Now()
+			c.nodes[leader].produce("t", 0, values(10, 1))
+			if took := time.Since(began); took > 60*time.Millisecond {
+				t.Errorf("late %d: the first record after the election took %v", late, took)
+			}
+		}
+	})
+}
+
+// A replica that led alone has records that nobody else has; the next leader writes others at their offsets. Byte for byte
+// the same in the end, and the producer state is the new history's (KIP-101, R2, R17).
+func TestDivergedReplicaTakesItsLeadersHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newReplCluster(t, 3)
+		defer c.close()
+		c.topic("t", 1, 1, 2, 3)
+		for i := range int32(3) {
+			c.nodes[1].produce("t", 0, values(10, 1, byProducer(7, 0, i)))
+		}
+		c.nodes[1].hold()
+		c.sever(1, 2)
+		c.sever(1, 3)
+		c.sever(1, 0)
+		lost := c.nodes[1].send(1, "t", 0, values(50, 4, byProducer(7, 0, 3))).produced()
+		if lost.ErrorCode != 0 || lost.BaseOffset != 3 {
+			t.Fatalf("the old leader answers %d at %d", lost.ErrorCode, lost.BaseOffset)
+		}
+		stuck := c.nodes[1].send(-1, "t", 0, values(50, 4, byProducer(7, 0, 7)))
+		c.elect("t", 2, 2, 3)
+		for i := range int32(2) {
+			c.nodes[2].produce("t", 0, values(20, 2, byProducer(7, 0, 3+2*i)))
+		}
+		time.Sleep(30 * time.Second)
+		if stuck.answered() {
+			t.Fatalf("the replaced leader answers %d", stuck.produced().ErrorCode) // R15
+		}
+		c.heal(1, 2)
+		c.heal(1, 3)
+		c.heal(1, 0)
+		c.nodes[1].release()
+		if code := stuck.produced().ErrorCode; code != kerr.NotLeaderForPartition.Code {
+			t.Errorf("who waited at the replaced leader is told %d", code)
+		}
+		time.Sleep(3 * time.Second)
+		c.same("t", 0, 7, 1, 2, 3)
+		if isr := c.isr("t"); !slices.Equal(isr, []wire.BrokerID{1, 2, 3}) {
+			t.Errorf("isr %v", isr)
+		}
+		if n := c.nodes[1].value("kaja_replica_truncations_total"); n != 1 {
+			t.Errorf("%v truncations", n)
+		}
+		c.elect("t", 1, 1, 2, 3)
+		if p := c.nodes[1].send(-1, "t", 0, values(20, 2, byProducer(7, 0, 5))).produced(); p.ErrorCode != 0 || p.BaseOffset != 5 {
+			t.Errorf("a batch sent again is answered %d at %d, want the first append at 5", p.ErrorCode, p.BaseOffset)
+		}
+		if p := c.nodes[1].send(-1, "t", 0, values(20, 2, byProducer(7, 0, 8))).produced(); p.ErrorCode != kerr.OutOfOrderSequenceNumber.Code {
+			t.Errorf("a batch after a gap is answered %d", p.ErrorCode)
+		}
+		c.nodes[1].produce("t", 0, values(20, 2, byProducer(7, 0, 7)))
+		c.same("t", 0, 9, 1, 2, 3)
+	})
+}

@@ -1,0 +1,252 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kajamq/kaja/raftctl"
+	"github.com/kajamq/kaja/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// registrar is what a Lifecycle needs of Access.
+type registrar interface {
+	RegisterBroker(ctx context.Context, reg raftctl.Registration) (wire.BrokerEpoch, error)
+	Heartbeat(ctx context.Context, hb raftctl.Heartbeat) (raftctl.HeartbeatReply, error)
+}
+
+// LifecycleOptions is what NewLifecycle needs.
+type LifecycleOptions struct {
+	Access registrar
+	NodeID wire.BrokerID
+	// Interval is broker.heartbeat.interval.ms.
+	Interval time.Duration
+	// Timeout bounds one heartbeat; the next is due then.
+	Timeout time.Duration
+	// Applied is the metadata offset that this broker's image has reached.
+	Applied func() wire.Offset
+	// Offline are the log directories that have failed, Gone the deleted topics of which nothing is left here.
+	Offline func() []wire.UUID
+	Gone    func() []wire.UUID
+	// Stuck says why this broker must not be taken for alive: it has no disk that works. It sends no heartbeat then, so that
+	// its session ends, unless it is stopping. nil: it is well; no function: always.
+	Stuck  func() error
+	Logger *slog.Logger
+}
+
+// Lifecycle is a broker's life under the controller. Safe for concurrent use.
+type Lifecycle struct {
+	o      LifecycleOptions
+	epoch  atomic.Int64 // wire.BrokerEpoch
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	wake   chan struct{} // holds one: a heartbeat is due now
+
+	ready    atomic.Bool // it wants to serve
+	stopping atomic.Bool // it wants to stop
+
+	mu      sync.Mutex
+	fenced  bool
+	changed chan struct{} // closed when fenced or stop changes
+	stop    bool          // the controller lets it stop
+	begun   bool
+}
+
+// NewLifecycle makes the life of a broker that is not registered yet.
+func NewLifecycle(o LifecycleOptions) *Lifecycle {
+	l := &Lifecycle{o: o, wake: make(chan struct{}, 1), changed: make(chan struct{}), fenced: true}
+	l.epoch.Store(int64(wire.NoBrokerEpoch))
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// registerWait is the time between two tries to register while the controller refuses for the time being.
+const registerWait = 100 * time.Millisecond
+
+// Register registers the broker as soon as a controller is there, and begins its heartbeats: fenced ones, until Ready. An
+// error is final: the controller refuses for good, or ctx has ended.
+func (l *Lifecycle) Register(ctx context.Context, reg raftctl.Registration) (wire.BrokerEpoch, error) {
+	told := false
+	for {
+		epoch, err := l.o.Access.RegisterBroker(ctx, reg)
+		if err == nil {
+			l.epoch.Store(int64(epoch))
+			l.mu.Lock()
+			l.begun = true
+			l.mu.Unlock()
+			l.wg.Go(l.run)
+			return epoch, nil
+		}
+		// Another process under this id is alive, or the outcome is unknown.
+		if !errors.Is(err, kerr.DuplicateBrokerRegistration) && !errors.Is(err, kerr.RequestTimedOut) || ctx.Err() != nil {
+			return wire.NoBrokerEpoch, err
+		}
+		if !told {
+			l.o.Logger.Warn("the controller does not register this broker yet", "err", err)
+			told = true
+		}
+		if !sleep(ctx, registerWait) {
+			return wire.NoBrokerEpoch, err
+		}
+	}
+}
+
+// sleep waits; false if ctx ended before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Epoch is the broker epoch; NoBrokerEpoch before Register.
+func (l *Lifecycle) Epoch() wire.BrokerEpoch { return wire.BrokerEpoch(l.epoch.Load()) }
+
+// Fenced reports what the controller has said last.
+func (l *Lifecycle) Fenced() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fenced
+}
+
+// Ready says that the broker can serve, and returns once the controller lets it.
+func (l *Lifecycle) Ready(ctx context.Context) error {
+	l.ready.Store(true)
+	l.Wake()
+	return l.await(ctx, "be unfenced", func() bool { return !l.fenced })
+}
+
+// ShutDown moves the leaderships away, and returns once the controller lets the broker stop: everybody knows then who
+// leads instead.
+func (l *Lifecycle) ShutDown(ctx context.Context) error {
+	l.stopping.Store(true)
+	l.Wake()
+	return l.await(ctx, "be let go by the controller", func() bool { return l.stop })
+}
+
+func (l *Lifecycle) await(ctx context.Context, what string, reached func() bool) error {
+	for {
+		l.mu.Lock()
+		done, changed := reached(), l.changed
+		l.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait to %s: %w", what, ctx.Err())
+		case <-l.ctx.Done():
+			return fmt.Errorf("wait to %s: %w", what, context.Canceled)
+		}
+	}
+}
+
+// Wake sends the next heartbeat now: there is news. It does not wait.
+func (l *Lifecycle) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close ends the heartbeats without a word to the controller.
+func (l *Lifecycle) Close() {
+	l.cancel()
+	l.wg.Wait()
+}
+
+// run sends heartbeats until Close.
+func (l *Lifecycle) run() {
+	failing, stuck := 0, false
+	for {
+		began := time.Now()
+		if err := l.stuck(); err != nil {
+			if !stuck {
+				l.o.Logger.Error("this broker does not report itself alive: it has no disk that works", "err", err)
+			}
+			stuck = true
+		} else {
+			stuck = false
+			failing = l.beat(failing)
+		}
+		wait := max(l.o.Interval-time.Since(began), 0)
+		if l.stopping.Load() {
+			wait = min(wait, stopInterval)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-l.wake:
+			timer.Stop()
+		case <-l.ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// stopInterval is the time between heartbeats of a broker that waits to be let go.
+const stopInterval = 10 * time.Millisecond
+
+// stuck is nil for a broker that is stopping: it tells the controller so, and waits to be let go.
+func (l *Lifecycle) stuck() error {
+	if l.o.Stuck == nil || l.stopping.Load() {
+		return nil
+	}
+	return l.o.Stuck()
+}
+
+// beat sends one heartbeat; failing counts those before it that failed.
+func (l *Lifecycle) beat(failing int) int {
+	ctx, cancel := context.WithTimeout(l.ctx, l.o.Timeout)
+	defer cancel()
+	hb := raftctl.Heartbeat{
+		ID: l.o.NodeID, Epoch: l.Epoch(), Offset: l.o.Applied(), WantFence: !l.ready.Load(), WantShutDown: l.stopping.Load(),
+		OfflineDirs: l.o.Offline(), Gone: l.o.Gone(),
+	}
+	reply, err := l.o.Access.Heartbeat(ctx, hb)
+	if err != nil {
+		if l.ctx.Err() == nil && (failing == 0 || failing%warnEvery == 0) {
+			l.o.Logger.Warn("heartbeat failed", "epoch", hb.Epoch, "in_a_row", failing+1, "err", err)
+		}
+		if errors.Is(err, kerr.StaleBrokerEpoch) || errors.Is(err, kerr.BrokerIDNotRegistered) {
+			l.took(raftctl.HeartbeatReply{Fenced: true}) // another process has taken this one's place, or nobody is to
+		}
+		return failing + 1
+	}
+	l.took(reply)
+	return 0
+}
+
+// warnEvery is how many failures in a row one line stands for.
+const warnEvery = 100
+
+// took notes what the controller has said.
+func (l *Lifecycle) took(reply raftctl.HeartbeatReply) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fenced == reply.Fenced && l.stop == reply.ShouldShutDown {
+		return
+	}
+	if l.fenced != reply.Fenced && !l.stopping.Load() {
+		if reply.Fenced {
+			l.o.Logger.Warn("the controller has fenced this broker")
+		} else {
+			l.o.Logger.Info("the controller lets this broker serve")
+		}
+	}
+	l.fenced, l.stop = reply.Fenced, reply.ShouldShutDown
+	close(l.changed)
+	l.changed = make(chan struct{})
+}

@@ -1,0 +1,190 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kajamq/kaja/raftctl"
+	"github.com/kajamq/kaja/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// desk is a controller that answers as the test says, and keeps what it was told.
+type desk struct {
+	mu     sync.Mutex
+	beats  []raftctl.Heartbeat
+	at     []time.Duration
+	began  time.Time
+	answer func(hb raftctl.Heartbeat) (raftctl.HeartbeatReply, error)
+	refuse []error // of registrations, in turn
+}
+
+func (d *desk) RegisterBroker(context.Context, raftctl.Registration) (wire.BrokerEpoch, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.refuse) > 0 {
+		err := d.refuse[0]
+		d.refuse = d.refuse[1:]
+		return wire.NoBrokerEpoch, err
+	}
+	return 7, nil
+}
+
+func (d *desk) Heartbeat(_ context.Context, hb raftctl.Heartbeat) (raftctl.HeartbeatReply, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.beats, d.at = append(d.beats, hb), append(d.at, time.Since(d.began))
+	return d.answer(hb)
+}
+
+func (d *desk) heard() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.beats)
+}
+
+func life(d *desk, log *bytes.Buffer) *Lifecycle {
+	d.began = time.Now()
+	return NewLifecycle(LifecycleOptions{
+		Access: d, NodeID: 3, Interval: time.Second, Timeout: time.Second, Applied: func() wire.Offset { return 42 },
+		Offline: func() []wire.UUID { return nil }, Gone: func() []wire.UUID { return nil },
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+}
+
+// A whole life: registered, fenced while it is not ready, unfenced, let go when it wants to stop.
+func TestLifecycle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{answer: func(hb raftctl.Heartbeat) (raftctl.HeartbeatReply, error) {
+			return raftctl.HeartbeatReply{CaughtUp: true, Fenced: hb.WantFence || hb.WantShutDown, ShouldShutDown: hb.WantShutDown}, nil
+		}}
+		var log bytes.Buffer
+		l := life(d, &log)
+		defer l.Close()
+		epoch, err := l.Register(t.Context(), raftctl.Registration{ID: 3})
+		if err != nil || epoch != 7 || l.Epoch() != 7 {
+			t.Fatalf("epoch %d, %v", epoch, err)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if got := len(d.beats); got != 2 || !d.beats[1].WantFence || d.beats[1].Epoch != 7 || d.beats[1].Offset != 42 || !l.Fenced() {
+			t.Fatalf("%d heartbeats, last %+v, fenced %v", got, d.beats[got-1], l.Fenced())
+		}
+		if err := l.Ready(t.Context()); err != nil || l.Fenced() {
+			t.Fatalf("%v, fenced %v", err, l.Fenced())
+		}
+		if at := d.at[2]; at != 1500*time.Millisecond {
+			t.Errorf("being ready was told at %v, want at once", at)
+		}
+		if err := l.ShutDown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if last := d.beats[len(d.beats)-1]; !last.WantShutDown {
+			t.Errorf("the last heartbeat is %+v", last)
+		}
+	})
+}
+
+// A registration that is refused for the time being is tried again; one that is refused for good is not.
+func TestRegistrationRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{refuse: []error{&raftctl.Error{Code: kerr.DuplicateBrokerRegistration}, &raftctl.Error{Code: kerr.RequestTimedOut}},
+			answer: func(raftctl.Heartbeat) (raftctl.HeartbeatReply, error) { return raftctl.HeartbeatReply{}, nil }}
+		var log bytes.Buffer
+		l := life(d, &log)
+		defer l.Close()
+		if _, err := l.Register(t.Context(), raftctl.Registration{}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(d.began); took != 2*registerWait {
+			t.Errorf("registered after %v, want %v", took, 2*registerWait)
+		}
+		bad := &desk{refuse: []error{&raftctl.Error{Code: kerr.InvalidRegistration}}}
+		l2 := life(bad, &log)
+		defer l2.Close()
+		if _, err := l2.Register(t.Context(), raftctl.Registration{}); !errors.Is(err, kerr.InvalidRegistration) {
+			t.Errorf("%v, want the refusal", err)
+		}
+	})
+}
+
+// A broker without a disk that works says that it stops, and is let go at once.
+func TestStuckBrokerStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{answer: func(hb raftctl.Heartbeat) (raftctl.HeartbeatReply, error) {
+			return raftctl.HeartbeatReply{Fenced: true, ShouldShutDown: hb.WantShutDown}, nil
+		}}
+		var log bytes.Buffer
+		l := life(d, &log)
+		l.o.Stuck = func() error { return errors.New("the disk is broken") }
+		defer l.Close()
+		if _, err := l.Register(t.Context(), raftctl.Registration{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10500 * time.Millisecond)
+		synctest.Wait()
+		if got := d.heard(); got != 0 {
+			t.Fatalf("%d heartbeats without a disk", got)
+		}
+		if err := l.ShutDown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(d.began) - 10500*time.Millisecond; took != 0 {
+			t.Errorf("the stop took %v, want none", took)
+		}
+	})
+}
+
+// A broker whose disk does not work says nothing; one that was replaced by another process knows that it is fenced; what
+// fails again and again is not logged each time.
+func TestHeartbeatsThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fail error
+		d := &desk{answer: func(raftctl.Heartbeat) (raftctl.HeartbeatReply, error) { return raftctl.HeartbeatReply{}, fail }}
+		var log bytes.Buffer
+		l := life(d, &log)
+		var mu sync.Mutex
+		var stuck error
+		l.o.Stuck = func() error { mu.Lock(); defer mu.Unlock(); return stuck }
+		defer l.Close()
+		if _, err := l.Register(t.Context(), raftctl.Registration{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // a heartbeat that has found the disk well may be under way
+		mu.Lock()
+		stuck = errors.New("the disk hangs")
+		mu.Unlock()
+		before := d.heard()
+		time.Sleep(10500 * time.Millisecond)
+		if got := d.heard(); got != before {
+			t.Errorf("%d heartbeats while the disk hung", got-before)
+		}
+		mu.Lock()
+		stuck = nil
+		mu.Unlock()
+		d.mu.Lock()
+		fail = &raftctl.Error{Code: kerr.StaleBrokerEpoch}
+		d.mu.Unlock()
+		time.Sleep(50 * time.Second)
+		synctest.Wait()
+		if !l.Fenced() {
+			t.Error("it does not know that another process has taken its place")
+		}
+		if n := strings.Count(log.String(), "heartbeat failed"); n != 1 {
+			t.Errorf("%d lines about failed heartbeats, want 1", n)
+		}
+		if n := strings.Count(log.String(), "no disk that works"); n != 1 {
+			t.Errorf("%d lines about the disk, want 1", n)
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kajamq/kaja/broker/config"
+	"github.com/kajamq/kaja/raftctl/peer"
+	"github.com/kajamq/kaja/wire"
+)
+
+// JoinID is the node.id for a node that joins a cluster and was given none: that of its directory, else the lowest that no
+// node of the cluster has. It reads, and asks the nodes that the settings name.
+func JoinID(ctx context.Context, env Env, cfg *config.Config) (wire.BrokerID, error) {
+	meta, err := readMeta(env.FS, cfg.MetadataDir())
+	if err != nil {
+		return wire.NoBroker, err
+	}
+	if meta != nil {
+		return meta.nodeID, nil
+	}
+	a, err := askCluster(ctx, env, cfg, peer.Question{NextID: true})
+	if err != nil {
+		return wire.NoBroker, &StartError{What: "ask the cluster for a node.id", Err: err,
+			Todo: "Check --join and --token, and that the node there runs and can be reached; or set node.id."}
+	}
+	return wire.BrokerID(a.NextID), nil
+}
+
+// nobody is who a command is for the nodes that it asks: nobody's id.
+var nobody = peer.ID{NodeID: wire.NoBroker}
+
+// askCluster asks the nodes that the settings name, in turn, as somebody who has the secret.
+func askCluster(ctx context.Context, env Env, cfg *config.Config, q peer.Question) (peer.Answer, error) {
+	hostname, _ := env.Hostname() // unknown: the node does not recognise its own address by it
+	quorum, err := cfg.Quorum(hostname)
+	if err != nil {
+		return peer.Answer{}, err
+	}
+	id := nobody
+	id.ClusterID = cfg.String("kaja.cluster.id")
+	identity, err := peer.NewIdentity(id, cfg.Secret())
+	if err != nil {
+		return peer.Answer{}, fmt.Errorf("kaja.cluster.secret: %w", err)
+	}
+	errs := []error{}
+	for _, addr := range quorum.Listed {
+		a, err := peer.Caller{Identity: identity, Dial: env.Dial}.Ask(ctx, addr, peer.Anybody, q)
+		if err == nil {
+			return a, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", addr, err))
+	}
+	if len(errs) == 0 {
+		errs = append(errs, errors.New("no node is named"))
+	}
+	return peer.Answer{}, errors.Join(errs...)
+}
+
+// JoinToken gives where the node that cfg describes takes other nodes, and the id of its cluster. The node must run. An
+// error that the operator can do something about is a *StartError, which says what to set first.
+func JoinToken(ctx context.Context, env Env, cfg *config.Config) (addr, clusterID string, err error) {
+	const what = "make a token"
+	l, err := cfg.PeerListener()
+	if err != nil {
+		return "", "", err
+	}
+	alone := l.Advertised == nil && loopback(l.Host)
+	if cfg.Secret() == nil || alone {
+		why := "this node has no secret that other nodes could share"
+		if cfg.Secret() != nil {
+			why = fmt.Sprintf("other machines cannot reach this node, which listens on %s only", l.Host)
+		}
+		return "", "", &StartError{What: what, Err: errors.New(why), Todo: "Set this first, and start the node again:" + tokenSettings(cfg, alone)}
+	}
+	meta, err := readMeta(env.FS, cfg.MetadataDir())
+	if err != nil {
+		return "", "", err
+	}
+	if meta == nil || meta.clusterID == "" {
+		return "", "", &StartError{What: what, Err: fmt.Errorf("%s belongs to no cluster yet", cfg.MetadataDir()), Todo: "Start the node first, and name its settings by --config and --set as at its start."}
+	}
+	at := config.HostPort{Host: l.Host, Port: l.Port}
+	switch {
+	case l.Advertised != nil:
+		at = *l.Advertised
+	case l.Wildcard():
+		if at.Host, err = env.Hostname(); err != nil {
+			return "", "", fmt.Errorf("find out the name of this machine: %w", err)
+		}
+	}
+	id := nobody
+	id.ClusterID = meta.clusterID
+	identity, err := peer.NewIdentity(id, cfg.Secret())
+	if err != nil {
+		return "", "", fmt.Errorf("kaja.cluster.secret: %w", err)
+	}
+	expect := peer.Only(peer.ID{NodeID: meta.nodeID, DirectoryID: meta.directoryID})
+	if _, err := (peer.Caller{Identity: identity, Dial: env.Dial}).Ask(ctx, at.String(), expect, peer.Question{}); err != nil {
+		return "", "", &StartError{What: what, Err: fmt.Errorf("this node does not answer at %s: %w", at, err),
+			Todo: "Start it; if it runs, advertised.listeners must name an address of " + l.Name + " that other machines reach."}
+	}
+	return at.String(), meta.clusterID, nil
+}
+
+// tokenSettings are the lines that a node needs so that others can join it.
+func tokenSettings(cfg *config.Config, alone bool) string {
+	out := ""
+	if cfg.Secret() == nil {
+		out += "\n        kaja.cluster.secret=" + newSecret(newIDs(0))
+	}
+	if alone {
+		out += "\n        listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n        controller.listener.names=CONTROLLER"
+	}
+	return out
+}

@@ -1,0 +1,152 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kajamq/kaja/broker/config"
+	"github.com/kajamq/kaja/raftctl"
+	"github.com/kajamq/kaja/raftctl/peer"
+	"github.com/kajamq/kaja/wire"
+)
+
+// recoverAsk bounds the search for other voters.
+const recoverAsk = 5 * time.Second
+
+// Recover makes the stopped node that cfg describes the only voter of its cluster, and says what it did, or, without
+// force, what it would do. It refuses while a majority of the voters, this node among them, answers or could.
+func Recover(ctx context.Context, env Env, cfg *config.Config, force bool) (text string, err error) {
+	nothing := &StartError{What: "recover the metadata in " + cfg.MetadataDir(), Err: errors.New("there are none"), Todo: "Nothing was changed. Name the settings of the node by --config and --set as at its start."}
+	meta, err := readMeta(env.FS, cfg.MetadataDir())
+	if err != nil {
+		return "", err
+	}
+	if meta == nil || meta.clusterID == "" {
+		return "", nothing
+	}
+	id, err := OpenIdentity(IdentityOptions{
+		FS: env.FS, LogDirs: cfg.LogDirs(), MetadataDir: cfg.MetadataDir(), NodeID: wire.BrokerID(cfg.NodeID()), Forming: true,
+		NewUUID: newIDs(env.Seed).uuid,
+	})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, id.Close()) }()
+	self := peer.ID{ClusterID: id.ClusterID, NodeID: id.NodeID, DirectoryID: id.Metadata.ID}
+	founded, err := raftctl.Founded(env.FS, id.RaftDir(), id.ClusterID, env.Logger)
+	if err != nil {
+		return "", err
+	}
+	if !founded {
+		return "", nothing
+	}
+	stored, err := raftctl.OpenStored(env.FS, id.RaftDir(), self, env.Logger)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, stored.Close()) }()
+	return recoverStored(ctx, env, cfg, id, self, stored, force)
+}
+
+func recoverStored(ctx context.Context, env Env, cfg *config.Config, id *Identity, self peer.ID, stored *raftctl.Stored, force bool) (string, error) {
+	members, err := stored.Members()
+	if err != nil {
+		return "", err
+	}
+	var voters, answer []string
+	var others []peer.ID
+	for _, m := range members {
+		if !m.Voter {
+			continue
+		}
+		voters = append(voters, fmt.Sprint(m.ID.NodeID))
+		if m.ID.NodeID != self.NodeID || m.ID.DirectoryID != self.DirectoryID {
+			others = append(others, m.ID)
+		}
+	}
+	if len(others) == 0 && len(voters) == 1 {
+		return "", &StartError{What: "recover the quorum", Err: errors.New("this node is its only voter"), Todo: "Nothing was changed. Start the node."}
+	}
+	if answer, err = whoAnswers(ctx, env, cfg, id, self, others); err != nil {
+		return "", err
+	}
+	able := len(answer)
+	if len(others) < len(voters) {
+		able++ // this node would answer, too, were it not stopped
+	}
+	if able > len(voters)/2 {
+		return "", &StartError{
+			What: "recover the quorum", Err: fmt.Errorf("it is not lost: of the voters %s these answer: %s, and with this node they are a majority", strings.Join(voters, ", "), strings.Join(answer, ", ")),
+			Todo: "Nothing was changed. Start this node.",
+		}
+	}
+	index, term, err := stored.Last()
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf(`Cluster %s, voters %s; none but these answer: %s.
+This node has the metadata up to entry %d of term %d, and all of it will count, also what no majority had agreed to.
+What the others had decided after that is lost: topics, partitions, configurations, committed leaders and ISRs.
+Records in partitions of which this node has no in-sync replica are lost with the nodes that had them.
+The other nodes must never be started again with the directories that they have: they would be a second cluster under
+the same id. Empty their log.dirs; they then join as new nodes.
+`, self.ClusterID, strings.Join(voters, ", "), orNobody(answer), index, term)
+	if !force {
+		return text, &StartError{What: "recover the quorum", Err: errors.New("nothing was changed"), Todo: "Say --force if that is what you want."}
+	}
+	if err := stored.Recover(); err != nil {
+		return text, err
+	}
+	return text + "Done: this node is the only voter. Start it.\n", nil
+}
+
+func orNobody(names []string) string {
+	if len(names) == 0 {
+		return "nobody"
+	}
+	return strings.Join(names, ", ")
+}
+
+// whoAnswers asks the other voters, wherever they may be, all at once.
+func whoAnswers(ctx context.Context, env Env, cfg *config.Config, id *Identity, self peer.ID, others []peer.ID) ([]string, error) {
+	hostname, _ := env.Hostname() // unknown: the node does not recognise its own address by it
+	quorum, err := cfg.Quorum(hostname)
+	if err != nil {
+		return nil, err
+	}
+	book, err := newNodeBook(env.FS, id.RaftDir(), quorum.Voters)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Secret() == nil {
+		return nil, &StartError{What: "ask the other voters", Err: errors.New("kaja.cluster.secret is not set"), Todo: "Name the settings of the node by --config and --set as at its start."}
+	}
+	identity, err := peer.NewIdentity(self, cfg.Secret())
+	if err != nil {
+		return nil, fmt.Errorf("kaja.cluster.secret: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, recoverAsk)
+	defer cancel()
+	up := make([]bool, len(others))
+	var wg sync.WaitGroup
+	for i, other := range others {
+		wg.Go(func() {
+			for _, addr := range append(book.addresses(other), quorum.Listed...) {
+				_, err := peer.Caller{Identity: identity, Dial: env.Dial}.Ask(ctx, addr, peer.Only(other), peer.Question{})
+				up[i] = up[i] || err == nil
+			}
+		})
+	}
+	wg.Wait()
+	var out []string
+	for i, other := range others {
+		if up[i] {
+			out = append(out, fmt.Sprint(other.NodeID))
+		}
+	}
+	return out, nil
+}

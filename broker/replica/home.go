@@ -1,0 +1,80 @@
+package replica
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/kajamq/kaja/log"
+	"github.com/kajamq/kaja/wire"
+)
+
+// home is where a replica's records lie: a log directory, the log in it, and its place in the directory's flusher. A replica
+// that moves is given another home, so that whoever works on one, without a lock that the move waits for, blames the
+// right directory for what fails.
+type home struct {
+	p      *Partition
+	dir    *logDir
+	plog   atomic.Pointer[log.Log] // nil before the first record
+	ticket flushTicket             // guarded by dir.flusher.mu
+}
+
+// dir is the log directory that holds the replica.
+func (p *Partition) dir() *logDir { return p.at.Load().dir }
+
+// plog is the replica's log; nil before its first record.
+func (p *Partition) plog() *log.Log { return p.at.Load().plog.Load() }
+
+// kick has the replica flushed, and whoever waits for it told, soon. It never blocks.
+func (p *Partition) kick() {
+	h := p.at.Load()
+	h.dir.flusher.kick(h)
+}
+
+// failed is storageFailed of the home's directory.
+func (h *home) failed(err error) error {
+	if errors.Is(err, log.ErrStorage) && !errors.Is(err, log.ErrDiskFull) && !errors.Is(err, log.ErrExhausted) {
+		h.dir.fail(err)
+	}
+	return err
+}
+
+// enter makes h known to its directory.
+func (h *home) enter() {
+	h.dir.mu.Lock()
+	defer h.dir.mu.Unlock()
+	h.dir.homes[h.p.TP] = h
+}
+
+// leave makes h unknown to its directory.
+func (h *home) leave() {
+	h.dir.mu.Lock()
+	defer h.dir.mu.Unlock()
+	if h.dir.homes[h.p.TP] == h {
+		delete(h.dir.homes, h.p.TP)
+	}
+}
+
+// size is the number of bytes of the log's segments.
+func (h *home) size() int64 {
+	if plog := h.plog.Load(); plog != nil {
+		return plog.Size()
+	}
+	return 0
+}
+
+// end is the exclusive end of the log.
+func (h *home) end() wire.Offset {
+	if plog := h.plog.Load(); plog != nil {
+		return plog.EndOffset()
+	}
+	return 0
+}
+
+// serve runs on a goroutine of the directory's flusher.
+func (h *home) serve() {
+	if h.p.at.Load() != h {
+		h.p.kick() // it has moved since
+		return
+	}
+	h.p.serve(h)
+}

@@ -1,0 +1,171 @@
+package compattests_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kajamq/kaja/compat-tests/internal/target"
+)
+
+// composed are services of compose files as the apache/kafka and bitnami images publish them, one node without security. Only
+// the image line is changed, which here means: in an empty root file system with nothing but a static kaja in it, in a network
+// and under a host name of its own, with exactly these variables.
+var composed = map[string]struct{ hostname, env, server, dir string }{ //nolint:gochecknoglobals // a table
+	"apache": {"broker", `CLUSTER_ID=4L6g3nShT-eMCtK--X86sw KAFKA_NODE_ID=1
+		KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PLAINTEXT_HOST:PLAINTEXT
+		KAFKA_ADVERTISED_LISTENERS=PLAINTEXT_HOST://localhost:9092,PLAINTEXT://broker:19092 KAFKA_PROCESS_ROLES=broker,controller
+		KAFKA_CONTROLLER_QUORUM_VOTERS=1@broker:29093 KAFKA_LISTENERS=CONTROLLER://:29093,PLAINTEXT_HOST://:9092,PLAINTEXT://:19092
+		KAFKA_INTER_BROKER_LISTENER_NAME=PLAINTEXT KAFKA_CONTROLLER_LISTENER_NAMES=CONTROLLER
+		KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR=1 KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS=0 KAFKA_TRANSACTION_STATE_LOG_MIN_ISR=1
+		KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR=1 KAFKA_SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR=1
+		KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR=1 KAFKA_LOG_DIRS=/tmp/kraft-combined-logs`, "127.0.0.1:9092", "tmp/kraft-combined-logs"},
+	"bitnami": {"kafka", `KAFKA_CFG_NODE_ID=0 KAFKA_CFG_PROCESS_ROLES=controller,broker KAFKA_CFG_CONTROLLER_QUORUM_VOTERS=0@kafka:9093
+		KAFKA_CFG_LISTENERS=PLAINTEXT://:9092,CONTROLLER://:9093 KAFKA_CFG_ADVERTISED_LISTENERS=PLAINTEXT://:9092
+		KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT KAFKA_CFG_CONTROLLER_LISTENER_NAMES=CONTROLLER
+		KAFKA_CFG_INTER_BROKER_LISTENER_NAME=PLAINTEXT ALLOW_PLAINTEXT_LISTENER=yes KAFKA_ENABLE_KRAFT=yes
+		KAFKA_KRAFT_CLUSTER_ID=abcdefghijklmnopqrstuv`, "127.0.0.1:9092", "kaja-data"},
+}
+
+// inside runs in the namespaces: it starts the node as the container would, waits until it serves, uses it as a client in the
+// same network, stops it, and starts it once more on the same data.
+const inside = `set -eu
+ip link set lo up; hostname "$HOST"
+at() { chroot "$ROOT" /kaja "$@" -b "$SERVER"; }
+for round in 1 2; do
+  env -i $VARS "$(command -v chroot)" "$ROOT" /kaja start >"$ROOT/log.$round" 2>&1 & pid=$!
+  for i in $(seq 100); do at cluster info >/dev/null 2>&1 && break; kill -0 $pid; sleep 0.1; done
+  at doctor >&2
+  at produce greetings "round $round" 2>/dev/null
+  kill $pid; wait $pid
+done
+env -i $VARS "$(command -v chroot)" "$ROOT" /kaja start >"$ROOT/log.3" 2>&1 & pid=$!
+for i in $(seq 100); do at cluster info >/dev/null 2>&1 && break; kill -0 $pid; sleep 0.1; done
+at cluster info --json; at consume greetings -o start -e 2>/dev/null; at consume greetings -g g -o start -n 2 2>/dev/null
+kill $pid; wait $pid`
+
+func TestComposeFilesStartKaja(t *testing.T) {
+	if kind(t) != target.Kaja {
+		t.Skip("about kaja's own start")
+	}
+	if os.Geteuid() != 0 || exec.Command("unshare", "-n", "-u", "true").Run() != nil {
+		t.Skip("needs the right to make namespaces")
+	}
+	binary := theSuite.options(t, target.Kaja).Binary // static, so that it runs where nothing else is
+	for name, c := range composed {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			copyFile(t, binary, filepath.Join(root, "kaja"))
+			if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, filepath.Join(root, "etc/hosts"), "127.0.0.1 localhost "+c.hostname+"\n") // as in every container
+			o := execute(t, 2*time.Minute, "", []string{"ROOT=" + root, "HOST=" + c.hostname, "SERVER=" + c.server, "VARS=" + strings.Join(strings.Fields(c.env), " ")},
+				"unshare", "-n", "-u", "bash", "-c", inside)
+			var logs strings.Builder
+			for i := 1; i <= 3; i++ {
+				data, _ := os.ReadFile(fmt.Sprintf("%s/log.%d", root, i))
+				logs.Write(data)
+			}
+			if o.Exit != 0 {
+				t.Fatalf("exit %d\n%s\n%s\n%s", o.Exit, o.Out, o.Err, logs.String())
+			}
+			if !strings.HasSuffix(o.Out, "}\nround 1\nround 2\nround 1\nround 2\n") {
+				t.Errorf("read:\n%s", o.Out)
+			}
+			for _, want := range []string{"Transitioning from RECOVERY to RUNNING", "Kafka Server started"} {
+				if strings.Count(logs.String(), want) != 3 {
+					t.Errorf("%q is logged %d times, want once a start:\n%s", want, strings.Count(logs.String(), want), logs.String())
+				}
+			}
+			if _, err := os.Stat(filepath.Join(root, c.dir, "meta.properties")); err != nil {
+				t.Error(err)
+			}
+			if id := word(c.env, "CLUSTER_ID="); !strings.Contains(o.Out, `"cluster_id": "`+id+`"`) {
+				t.Errorf("the cluster is not %s:\n%s", id, o.Out)
+			}
+		})
+	}
+}
+
+// word is what follows prefix up to white space.
+func word(text, prefix string) string {
+	_, after, _ := strings.Cut(text, prefix)
+	return strings.Fields(after)[0]
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A directory in which Kafka ran is refused, and nothing in it is changed; one that was only formatted for it is taken over.
+func TestKafkasDirectories(t *testing.T) {
+	need(t, "java")
+	kafka := startOwn(t, target.Kafka, nil)
+	if err := kafka.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	before := hashes(t, kafka.DataDir())
+	binary := theSuite.options(t, target.Kaja).Binary
+	args := []string{"start", "--set", "log.dirs=" + kafka.DataDir(), "--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", "kaja.http.listener=", "--set", "node.id=" + metaValue(t, kafka.DataDir(), "node.id")}
+	o := execute(t, time.Minute, "", nil, binary, args...)
+	if o.Exit != 1 || !strings.Contains(o.Err, "kaja: use directory "+kafka.DataDir()+": it is not empty and there is no metadata store in ") ||
+		!strings.Contains(o.Err, "__cluster_metadata-0/00000000000000000000.log") || !strings.Contains(o.Err, "Nothing was changed.") {
+		t.Errorf("exit %d\n%s", o.Exit, o.Err)
+	}
+	if after := hashes(t, kafka.DataDir()); after != before {
+		t.Errorf("the directory was changed:\n%s\nbefore\n%s", after, before)
+	}
+}
+
+// metaValue is one value of a directory's meta.properties.
+func metaValue(t *testing.T, dir, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "meta.properties"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return word(string(data), name+"=")
+}
+
+// hashes is every name below dir with its mode, time and a hash of its content.
+func hashes(t *testing.T, dir string) string {
+	t.Helper()
+	var out strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(&out, path, info.Mode(), info.ModTime())
+		if !d.IsDir() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(&out, " %x", sha256.Sum256(data))
+		}
+		fmt.Fprintln(&out)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}

@@ -1,0 +1,135 @@
+package compattests_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/kajamq/kaja/compat-tests/internal/target"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// onNodes runs a test on one node and on three. Of a real Kafka there is one node only.
+func onNodes(t *testing.T, test func(t *testing.T, nodes []*target.Broker)) {
+	t.Helper()
+	k := kind(t)
+	t.Run("one node", func(t *testing.T) { test(t, []*target.Broker{ownBroker(t, nil)}) })
+	t.Run("three nodes", func(t *testing.T) {
+		if k == target.Kafka {
+			t.Skip("of a real Kafka one node is prepared")
+		}
+		test(t, ownNodes(t, 3))
+	})
+}
+
+// onNodesLong is onNodes for a test that takes long: three nodes only in the long tests.
+func onNodesLong(t *testing.T, test func(t *testing.T, nodes []*target.Broker)) {
+	t.Helper()
+	if long() {
+		onNodes(t, test)
+		return
+	}
+	t.Run("one node", func(t *testing.T) { test(t, []*target.Broker{ownBroker(t, nil)}) })
+}
+
+// ownNodes starts a cluster for one test. It is killed when the test ends.
+func ownNodes(t *testing.T, n int) []*target.Broker {
+	t.Helper()
+	o := theSuite.options(t, kind(t))
+	o.Dir = t.TempDir()
+	c, err := target.NewCluster(o, n)
+	if err != nil {
+		t.Fatalf("prepare %d nodes: %v", n, err)
+	}
+	t.Cleanup(func() {
+		if err := c.Kill(); err != nil {
+			t.Errorf("end the nodes: %v", err)
+		}
+	})
+	for _, b := range c.Nodes {
+		keepLogOnFailure(t, b)
+	}
+	if err := c.Start(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatalf("start %d nodes: %v", n, err)
+	}
+	return c.Nodes
+}
+
+// addresses is where clients of these nodes begin.
+func addresses(nodes []*target.Broker) string {
+	var all []string
+	for _, b := range nodes {
+		all = append(all, b.Addr)
+	}
+	return strings.Join(all, ",")
+}
+
+// makeTopics makes topics with a replica on each of some nodes.
+func makeTopics(t *testing.T, bootstrap string, partitions int32, replicas int, names ...string) {
+	t.Helper()
+	answers, err := kadm.NewClient(clientAt(t, bootstrap)).CreateTopics(t.Context(), partitions, int16(replicas), nil, names...)
+	if err == nil {
+		err = answers.Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// clientAt makes a franz-go client of nodes that is closed when the test ends.
+func clientAt(t *testing.T, bootstrap string, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(bootstrap, ",")...)}, opts...)...)
+	if err != nil {
+		t.Fatalf("make client: %v", err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// freeAddr is an address on 127.0.0.1 where a foreign server can listen.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	addr, err := target.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// committedRecords reads the committed records of a topic of one partition up to its end, and waits for what is still undecided.
+func committedRecords(t *testing.T, bootstrap, topic string) []*kgo.Record {
+	t.Helper()
+	client := clientAt(t, bootstrap, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
+	ctx, cancel := withTimeout(t, connectWithin)
+	defer cancel()
+	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, _ := ends.Lookup(topic, 0)
+	var got []*kgo.Record
+	for at := int64(-1); at < end.Offset-1; {
+		fetches := client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			t.Fatalf("%s: %d records, offset %d of %d: %v", topic, len(got), at, end.Offset, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if at = r.Offset; !r.Attrs.IsControl() {
+				got = append(got, r)
+			}
+		})
+	}
+	return got
+}
+
+// committedValues are the values of committedRecords.
+func committedValues(t *testing.T, bootstrap, topic string) []string {
+	t.Helper()
+	var got []string
+	for _, r := range committedRecords(t, bootstrap, topic) {
+		got = append(got, string(r.Value))
+	}
+	return got
+}

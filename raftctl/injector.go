@@ -1,0 +1,93 @@
+package raftctl
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// injector is a raft transport that also takes requests of this node to itself, and that waits for members that cannot be
+// reached instead of having raft do so.
+type injector struct {
+	*raft.NetworkTransport
+	rpcs chan raft.RPC
+	raft atomic.Pointer[raft.Raft] // nil until it runs
+	// handing is set while this node hands its leadership over. raft then waits, without an end, until the member's sender
+	// takes an order: a sender that waits here would take none.
+	handing atomic.Bool
+}
+
+// Waits between two tries to reach a member. raft itself would wait for up to ten seconds after a few failures, and a node
+// that comes back so long for what it has missed.
+const (
+	firstReach = 10 * time.Millisecond
+	lastReach  = 250 * time.Millisecond
+)
+
+// AppendEntries implements raft.Transport. It fails when the leadership of the request's term, or the member, is gone; a
+// heartbeat fails at once, since raft counts by them who is there.
+func (i *injector) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	heartbeat := len(req.Entries) == 0 && req.PrevLogEntry == 0 && req.LeaderCommitIndex == 0
+	for wait := firstReach; ; wait = min(2*wait, lastReach) {
+		err := i.NetworkTransport.AppendEntries(id, target, req, resp)
+		if err == nil || heartbeat || i.handing.Load() || !i.reaches(id, req.Term) {
+			return err
+		}
+		<-time.After(wait)
+	}
+}
+
+// reaches reports whether this node leads in term, and has the member id.
+func (i *injector) reaches(id raft.ServerID, term uint64) bool {
+	r := i.raft.Load()
+	if r == nil || !ledIn(r, term) {
+		return false
+	}
+	f := r.GetConfiguration()
+	return f.Error() == nil && slices.ContainsFunc(f.Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
+}
+
+func newInjector(t *raft.NetworkTransport) *injector {
+	return &injector{NetworkTransport: t, rpcs: make(chan raft.RPC)}
+}
+
+// Consumer implements raft.Transport.
+func (i *injector) Consumer() <-chan raft.RPC { return i.rpcs }
+
+// run hands on what comes from the network, until stop is closed.
+func (i *injector) run(stop <-chan struct{}) {
+	for {
+		select {
+		case rpc := <-i.NetworkTransport.Consumer():
+			select {
+			case i.rpcs <- rpc:
+			case <-stop:
+				return
+			}
+		case <-stop:
+			return
+		}
+	}
+}
+
+// stand makes this node stand for election at once, as a leader does that hands over to it: others vote although they
+// have heard of a leader a moment ago.
+func (i *injector) stand(ctx context.Context, self raft.ServerID) {
+	answer := make(chan raft.RPCResponse, 1)
+	addr := i.EncodePeer(self, raft.ServerAddress(self))
+	rpc := raft.RPC{
+		Command:  &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(self), Addr: addr}},
+		RespChan: answer,
+	}
+	select {
+	case i.rpcs <- rpc:
+		select {
+		case <-answer:
+		case <-ctx.Done():
+		}
+	case <-ctx.Done():
+	}
+}

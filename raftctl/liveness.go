@@ -1,0 +1,233 @@
+package raftctl
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kajamq/kaja/raftctl/image"
+	"github.com/kajamq/kaja/wire"
+	"github.com/kajamq/kaja/wire/coordrec"
+)
+
+// Heartbeat is what a broker says of itself again and again.
+type Heartbeat struct {
+	ID           wire.BrokerID
+	Epoch        wire.BrokerEpoch
+	Offset       wire.Offset // of the metadata that it has applied
+	WantFence    bool        // it is not ready to serve
+	WantShutDown bool
+	OfflineDirs  []wire.UUID // directories that it has lost
+	// Cordoned is its directories that take no new partitions; nil: not known yet.
+	Cordoned []wire.UUID
+	// Gone is the deleted topics of which it holds nothing any more, of those that its metadata still lists.
+	Gone []wire.UUID
+}
+
+// HeartbeatReply is what the controller makes of it.
+type HeartbeatReply struct {
+	CaughtUp       bool // it has applied its registration
+	Fenced         bool
+	ShouldShutDown bool // its leaderships are gone, and every other broker knows that
+}
+
+// liveness is what the active controller knows of the brokers' sessions. It belongs to one stint of leading, and is
+// nowhere written down: whoever takes over begins every session anew, so that a change of the controller fences nobody
+// who is there (C16). Not safe for concurrent use; it belongs to the decide loop.
+type liveness struct {
+	timeout  time.Duration
+	sessions map[wire.BrokerID]*session
+}
+
+type session struct {
+	epoch wire.BrokerEpoch
+	heard time.Time
+	// needed is the metadata offset that the broker must have applied to be unfenced: its registration's or a later one.
+	needed  wire.Offset
+	applied wire.Offset // as the broker reported it; NoOffset before
+	// committed is the newest committed offset when it was last heard; caughtUp is when it had applied everything that was
+	// committed, zero before.
+	committed wire.Offset
+	caughtUp  time.Time
+	gone      []wire.UUID // as last reported
+	// stopAt is, during a controlled shutdown, the offset that every active broker must have applied.
+	stopAt wire.Offset
+}
+
+// newLiveness begins the sessions of all brokers that are in service.
+func newLiveness(img *image.Image, timeout time.Duration, now time.Time) *liveness {
+	l := &liveness{timeout: timeout, sessions: map[wire.BrokerID]*session{}}
+	for b := range img.Brokers() {
+		if !b.Fenced {
+			l.session(b, img.Offset(), now)
+		}
+	}
+	return l
+}
+
+// lastHeard dates a session back to what is known of the broker from elsewhere: the node that was the controller has spoken
+// to the others as such. Half a session stays, for it to find who leads now.
+func (l *liveness) lastHeard(id wire.BrokerID, at time.Time) {
+	if s := l.sessions[id]; s != nil && at.Before(s.heard) {
+		if most := s.heard.Add(-l.timeout / 2); at.Before(most) {
+			at = most
+		}
+		s.heard = at
+	}
+}
+
+// forgive lengthens every session by the time that this process did not get to run: nobody was silent then, he was not heard.
+func (l *liveness) forgive(d time.Duration, now time.Time) {
+	for _, s := range l.sessions {
+		if s.heard = s.heard.Add(d); s.heard.After(now) {
+			s.heard = now
+		}
+	}
+}
+
+// session is the session of a broker's present life; begun if there is none.
+func (l *liveness) session(b *image.Broker, committed wire.Offset, now time.Time) *session {
+	s := l.sessions[b.ID]
+	if s == nil || s.epoch != b.Epoch {
+		s = &session{epoch: b.Epoch, heard: now, needed: committed, applied: wire.NoOffset, stopAt: wire.NoOffset}
+		l.sessions[b.ID] = s
+	}
+	return s
+}
+
+// heartbeat decides what follows from a heartbeat (Kafka: BrokerHeartbeatManager.calculateNextBrokerState). committed is
+// the offset of the committed image, which holds the broker's registration.
+func (d *decider) heartbeat(l *liveness, img *image.Image, committed wire.Offset, hb Heartbeat, now time.Time) ([]coordrec.MetadataRecord, HeartbeatReply, error) {
+	b, err := current(img, hb.ID, hb.Epoch)
+	if err != nil {
+		return nil, HeartbeatReply{}, err
+	}
+	s := l.session(b, committed, now)
+	s.reported(committed, hb, now)
+	reply := HeartbeatReply{CaughtUp: hb.Offset >= s.needed, Fenced: b.Fenced}
+	var records []coordrec.MetadataRecord
+	switch {
+	case b.Fenced && hb.WantShutDown:
+		reply.ShouldShutDown = true
+	case b.Fenced && !hb.WantFence && reply.CaughtUp:
+		records, err = d.unfenceBroker(img, b.ID, b.Epoch)
+		reply.Fenced = false
+	case b.Fenced:
+	case b.InShutdown:
+		if s.stopAt == wire.NoOffset {
+			s.stopAt = committed // the answer to the heartbeat that began it came after its commit
+		}
+		if !leads(img, b.ID) && s.stopAt <= l.lowest(img) {
+			records, reply.Fenced, reply.ShouldShutDown = d.fenceBroker(img, b), true, true
+		}
+	case hb.WantFence, hb.WantShutDown && !leads(img, b.ID):
+		records, reply.Fenced, reply.ShouldShutDown = d.fenceBroker(img, b), true, hb.WantShutDown
+	case hb.WantShutDown:
+		records = append([]coordrec.MetadataRecord{
+			&coordrec.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, InControlledShutdown: 1}},
+			d.partitionChanges(img, brokerChange{b.ID, wire.NoBroker, wire.NoBroker}, func(p *image.Partition) bool { return p.InISR(b.ID) })...)
+		s.stopAt = wire.NoOffset
+	}
+	if err == nil && len(records) == 0 && len(hb.OfflineDirs) > 0 {
+		records = d.dirsOffline(img, b, hb.OfflineDirs)
+	}
+	if err == nil && hb.Cordoned != nil && !slices.Equal(hb.Cordoned, b.CordonedLogDirs) {
+		records = append(records, &coordrec.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, CordonedLogDirs: hb.Cordoned})
+	}
+	if err == nil && len(hb.Gone) > 0 {
+		records = append(records, l.removed(img)...)
+	}
+	return records, reply, err
+}
+
+// reported takes down what a heartbeat says. Who has applied everything that was committed when it was last heard was
+// caught up then.
+func (s *session) reported(committed wire.Offset, hb Heartbeat, now time.Time) {
+	switch {
+	case hb.Offset >= committed:
+		s.caughtUp = now
+	case s.applied != wire.NoOffset && hb.Offset >= s.committed:
+		s.caughtUp = s.heard
+	}
+	s.heard, s.applied, s.committed, s.gone = now, hb.Offset, committed, hb.Gone
+}
+
+// removed forgets the deleted topics of which no registered broker holds a replica any more. A broker that is down has
+// not said so, and keeps its old directories until it has seen that their topic was deleted (R21).
+func (l *liveness) removed(img *image.Image) []coordrec.MetadataRecord {
+	var records []coordrec.MetadataRecord
+	for id := range img.Removed() {
+		all := true
+		for b := range img.Brokers() {
+			s := l.sessions[b.ID]
+			if s == nil || s.epoch != b.Epoch || !slices.Contains(s.gone, id) {
+				all = false
+				break
+			}
+		}
+		if all {
+			records = append(records, &coordrec.ReplicasRemovedRecord{TopicID: id})
+		}
+	}
+	return records
+}
+
+// leads reports whether a broker leads any partition.
+func leads(img *image.Image, id wire.BrokerID) bool {
+	for t := range img.Topics() {
+		if slices.ContainsFunc(t.Partitions, func(p *image.Partition) bool { return p.Leader == id }) {
+			return true
+		}
+	}
+	return false
+}
+
+// lowest is the smallest offset that an active broker has reported.
+func (l *liveness) lowest(img *image.Image) wire.Offset {
+	low := wire.Offset(1<<63 - 1)
+	for b := range img.Brokers() {
+		if !b.Active() {
+			continue
+		}
+		if s := l.sessions[b.ID]; s != nil && s.epoch == b.Epoch {
+			low = min(low, s.applied)
+		}
+	}
+	return low
+}
+
+// expire fences the brokers that were silent for the length of a session, the longest silent first, one a call so that
+// each sees what the one before has led to (Kafka: maybeFenceOneStaleBroker).
+func (d *decider) expire(l *liveness, img *image.Image, now time.Time) ([]coordrec.MetadataRecord, wire.BrokerID) {
+	var oldest *image.Broker
+	for _, id := range slices.Sorted(maps.Keys(l.sessions)) {
+		s := l.sessions[id]
+		b, ok := img.Broker(id)
+		if !ok || b.Fenced || b.Epoch != s.epoch {
+			continue
+		}
+		if now.Sub(s.heard) >= l.timeout && (oldest == nil || s.heard.Before(l.sessions[oldest.ID].heard)) {
+			oldest = b
+		}
+	}
+	if oldest == nil {
+		return nil, wire.NoBroker
+	}
+	return d.fenceBroker(img, oldest), oldest.ID
+}
+
+// next is when the next session ends; false without one.
+func (l *liveness) next(img *image.Image) (time.Time, bool) {
+	var at time.Time
+	for id, s := range l.sessions {
+		b, ok := img.Broker(id)
+		if !ok || b.Epoch != s.epoch {
+			delete(l.sessions, id)
+			continue
+		}
+		if end := s.heard.Add(l.timeout); !b.Fenced && (at.IsZero() || end.Before(at)) {
+			at = end
+		}
+	}
+	return at, !at.IsZero()
+}

@@ -1,0 +1,49 @@
+package raftctl
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kajamq/kaja/wire"
+)
+
+// What this process did not hear because it did not run lengthens the sessions, but none beyond a whole one from now.
+func TestSessionsOfAControllerOutOfBreath(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := &liveness{timeout: time.Second, sessions: map[wire.BrokerID]*session{1: {heard: now.Add(-3 * time.Second)}, 2: {heard: now.Add(-time.Second)}}}
+	l.forgive(2*time.Second, now)
+	for id, want := range map[wire.BrokerID]time.Duration{1: time.Second, 2: 0} {
+		if got := now.Sub(l.sessions[id].heard); got != want {
+			t.Errorf("broker %d counts as heard %v ago, want %v", id, got, want)
+		}
+	}
+}
+
+// The session of the node that was the controller goes back to when it was heard as such, by half a session at most, and
+// never forward.
+func TestSessionOfTheFormerController(t *testing.T) {
+	const timeout = 1500 * time.Millisecond
+	now := time.Unix(1000, 0)
+	for _, tc := range []struct {
+		name string
+		ago  time.Duration
+		want time.Duration // how long ago the broker counts as heard
+	}{
+		{"it spoke a moment ago", 40 * time.Millisecond, 40 * time.Millisecond},
+		{"it was silent for an election", 600 * time.Millisecond, 600 * time.Millisecond},
+		{"it was silent for long", time.Minute, timeout / 2},
+		{"a clock ahead", -time.Second, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := &liveness{timeout: timeout, sessions: map[wire.BrokerID]*session{1: {heard: now}, 2: {heard: now}}}
+			l.lastHeard(1, now.Add(-tc.ago))
+			l.lastHeard(3, now.Add(-tc.ago)) // it is no broker
+			if got := now.Sub(l.sessions[1].heard); got != tc.want {
+				t.Errorf("heard %v ago, want %v", got, tc.want)
+			}
+			if !l.sessions[2].heard.Equal(now) {
+				t.Error("another broker's session has changed")
+			}
+		})
+	}
+}

@@ -1,0 +1,59 @@
+package kaja_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// notServed are rows of things that kaja does not do, or that are shown elsewhere (docs/limits.md).
+var notServed = map[string]bool{"R20": true, "R23": true}
+
+// TestScenariosDocIsTrue holds docs/scenarios.md against the code: every row of R, C, P and T names tests, and they exist.
+func TestScenariosDocIsTrue(t *testing.T) {
+	text, err := os.ReadFile("docs/scenarios.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if m := regexp.MustCompile(`^\| ([RCPT]\d+) \|`).FindStringSubmatch(line); m != nil {
+			rows[m[1]] = line
+		}
+	}
+	name := regexp.MustCompile("`([a-z/-]+)\\.(Test\\w+)`")
+	for kind, n := range map[string]int{"R": 25, "C": 20, "P": 11, "T": 16} {
+		for i := 1; i <= n; i++ {
+			id := fmt.Sprintf("%s%d", kind, i)
+			tests := name.FindAllStringSubmatch(rows[id], -1)
+			if len(tests) == 0 && !notServed[id] {
+				t.Errorf("%s: no test is named", id)
+			}
+			for _, m := range tests {
+				if !declared(t, m[1], m[2]) {
+					t.Errorf("%s: there is no %s in %s", id, m[2], m[1])
+				}
+			}
+		}
+	}
+}
+
+func declared(t *testing.T, dir, test string) bool {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		src, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(src), "func "+test+"(") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,156 @@
+package sim
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kajamq/kaja/vfs/memfs"
+)
+
+// grown is a cluster that began as one node and was joined by two.
+func grown(t *testing.T, seed uint64) (*Cluster, []*Node) {
+	t.Helper()
+	c := NewCluster(t, seed)
+	nodes := c.Form(1, controllersOnly...)
+	mustStart(t, nodes[0])
+	for id := 2; id <= 3; id++ {
+		n := c.Joiner(id, nodes[:1], controllersOnly...)
+		mustStart(t, n)
+		nodes = append(nodes, n)
+	}
+	return c, nodes
+}
+
+func mustStart(t *testing.T, n *Node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := n.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A node that runs alone is joined by two others. They follow without a vote, and get one together: never are there two
+// voters in between that depend on each other for longer than the step takes.
+func TestJoinedNodesVoteOnceTheyAreStable(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c := NewCluster(t, seed)
+		nodes := c.Form(1, controllersOnly...)
+		mustStart(t, nodes[0])
+		second := c.Joiner(2, nodes, controllersOnly...)
+		mustStart(t, second)
+		time.Sleep(time.Minute)
+		awaitMembers(t, c, "1* 2", time.Second) // two voters would be weaker than one
+		third := c.Joiner(3, nodes, controllersOnly...)
+		mustStart(t, third)
+		awaitMembers(t, c, "1* 2 3", time.Second)
+		time.Sleep(5 * time.Second)
+		awaitMembers(t, c, "1* 2 3", time.Second)
+		awaitMembers(t, c, "1* 2* 3*", 15*time.Second)
+		for id := 4; id <= 5; id++ {
+			mustStart(t, c.Joiner(id, nodes, controllersOnly...))
+		}
+		awaitMembers(t, c, "1* 2* 3* 4* 5*", time.Minute)
+		nodes[0].Kill()
+		second.Kill()
+		if c.Controller(10*time.Second) == nil {
+			t.Fatal("nobody leads three of five voters")
+		}
+	})
+}
+
+// A node whose disk was wiped comes back as another one: it follows without a vote, whatever voice its old self has, and
+// takes its place once it is stable (C11).
+func TestWipedProcessIsNoSilentVoter(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c, nodes := grown(t, seed)
+		awaitMembers(t, c, "1* 2* 3*", time.Minute)
+		nodes[2].Kill()
+		nodes[2].disk = memfs.New(time.Now)
+		mustStart(t, nodes[2])
+		awaitMembers(t, c, "1* 2* 3 3*", time.Second)
+		members, err := c.Controller(time.Minute).controller().Members()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range members {
+			if own := nodes[2].broker.DirectoryID(); m.ID.NodeID == 3 && m.Voter == (m.ID.DirectoryID == own) {
+				t.Errorf("the wiped node's directory is %s, and %s votes: %v", own, m.ID, m.Voter)
+			}
+		}
+		awaitMembers(t, c, "1* 2* 3*", time.Minute)
+		nodes[0].Kill()
+		if c.Controller(10*time.Second) == nil {
+			t.Fatal("the node that came back does not count")
+		}
+	})
+}
+
+// A second process under the id of one that runs is refused, whatever its disk.
+func TestNodeIDInUseIsRefused(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c, nodes := grown(t, seed)
+		twin := c.Node("twin", append([]string{"node.id=3", clusterSecret, "controller.quorum.bootstrap.servers=n1:9093"}, controllersOnly...)...)
+		twin.formed = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := twin.Start(ctx)
+		if err == nil || !strings.Contains(err.Error(), "has node.id 3 too") {
+			t.Fatalf("the twin of node 3: %v", err)
+		}
+		awaitMembers(t, c, "1* 2* 3*", time.Minute)
+		_ = nodes
+	})
+}
+
+// Two nodes of a cluster that never was, and one of an old cluster with the same secret: the old one is not rolled back to
+// what the fresh ones know, and they do not begin another cluster without it. A node with data of another cluster is not
+// let in (C12).
+func TestFreshMajorityDoesNotReplaceAnOldMinority(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c := NewCluster(t, seed)
+		nodes := c.Form(3, controllersOnly...)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := c.StartAll(ctx, nodes...); err != nil {
+			t.Fatal(err)
+		}
+		old := nodes[0].broker.ClusterID()
+		for _, n := range nodes {
+			n.Kill()
+		}
+		for _, n := range nodes[1:] {
+			n.disk = memfs.New(time.Now)
+		}
+		brief, end := context.WithTimeout(t.Context(), 30*time.Second)
+		defer end()
+		if err := c.StartAll(brief, nodes...); err == nil {
+			t.Fatal("two wiped nodes of three made a quorum")
+		}
+		for _, n := range nodes[1:] {
+			if got := clusterOnDisk(t, n); got != old && got != "" {
+				t.Errorf("node %s went over to cluster %q, the old one is %q", n.Name(), got, old)
+			}
+		}
+	})
+}
+
+// clusterOnDisk is the cluster id that a stopped node has written down; "" for none.
+func clusterOnDisk(t *testing.T, n *Node) string {
+	t.Helper()
+	f, err := n.disk.Open("/data/meta.properties")
+	if err != nil {
+		return ""
+	}
+	defer f.Close() // read only
+	b := make([]byte, 1024)
+	k, _ := f.ReadAt(b, 0)
+	_, rest, ok := strings.Cut(string(b[:k]), "cluster.id=")
+	if !ok {
+		return ""
+	}
+	id, _, _ := strings.Cut(rest, "\n")
+	return id
+}

@@ -1,0 +1,131 @@
+// compare measures kaja, Apache Kafka and the machine's own floor in one run on one machine: the same loaders against
+// each in turn, several rounds, medians printed as a table (or JSON with -json).
+//
+// It builds nothing: give it a kaja binary, a directory of Kafka's jars (optional), and the directory that holds the
+// loaders (rawproduce, rawfetch, kfloor, coldstart). `make bench-compare` does all that.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+type options struct {
+	kaja, jars, bin, dir string
+	rounds, coldStarts   int
+	gb                   float64
+	idle                 time.Duration
+	json                 bool
+	only                 string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.kaja, "kaja", "", "the kaja binary")
+	flag.StringVar(&o.jars, "kafka-jars", "", "directory of Kafka's jars; empty leaves Kafka out")
+	flag.StringVar(&o.bin, "bin", "", "directory of the loaders")
+	flag.StringVar(&o.dir, "dir", "", "scratch directory (on the disk to be measured)")
+	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each measurement")
+	flag.IntVar(&o.coldStarts, "cold-starts", 20, "process starts of kaja (Kafka: a fifth of that)")
+	flag.Float64Var(&o.gb, "gb", 1, "10^9 bytes of batches a round")
+	flag.DurationVar(&o.idle, "idle", 60*time.Second, "how long the idle measurement takes")
+	flag.BoolVar(&o.json, "json", false, "print JSON instead of a table")
+	flag.StringVar(&o.only, "only", "", "comma-separated parts: cold,idle,produce,requests,fetch,latency")
+	flag.Parse()
+	if o.kaja == "" || o.bin == "" || o.dir == "" {
+		fmt.Fprintln(os.Stderr, "compare: -kaja, -bin and -dir are needed; see -h")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1)
+	}
+}
+
+// sample is what one round of one subject gave, by figure.
+type sample map[string]float64
+
+// row collects the rounds of one subject in one part.
+type row struct {
+	Part, Subject string
+	Samples       []sample
+}
+
+func (r *row) median(figure string) (float64, bool) {
+	var v []float64
+	for _, s := range r.Samples {
+		if x, ok := s[figure]; ok {
+			v = append(v, x)
+		}
+	}
+	if len(v) == 0 {
+		return 0, false
+	}
+	slices.Sort(v)
+	return v[len(v)/2], true
+}
+
+func run(ctx context.Context, o options) error {
+	want := func(part string) bool { return o.only == "" || slices.Contains(strings.Split(o.only, ","), part) }
+	var rows []*row
+	for _, p := range parts {
+		if !want(p.name) {
+			continue
+		}
+		before := loadAverage()
+		got, err := p.run(ctx, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		rows = append(rows, got...)
+		if !o.json {
+			table(p, got, fmt.Sprintf("load average %s before, %s after", before, loadAverage()))
+		}
+	}
+	if o.json {
+		return json.NewEncoder(os.Stdout).Encode(rows)
+	}
+	return nil
+}
+
+// loadAverage is the machine's over the last minute, to tell how far the absolute figures can be trusted.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "?"
+	}
+	one, _, _ := strings.Cut(string(text), " ")
+	return one
+}
+
+func table(p part, rows []*row, note string) {
+	fmt.Printf("\n%s (%s)\n", p.title, note)
+	w := tabwriter.NewWriter(os.Stdout, 2, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "\t", "rounds\t")
+	for _, f := range p.figures {
+		fmt.Fprint(w, f, "\t")
+	}
+	fmt.Fprintln(w)
+	for _, r := range rows {
+		fmt.Fprint(w, r.Subject, "\t", len(r.Samples), "\t")
+		for _, f := range p.figures {
+			if v, ok := r.median(f); ok {
+				fmt.Fprintf(w, "%.4g\t", v)
+			} else {
+				fmt.Fprint(w, "-\t")
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	_ = w.Flush() // standard output
+}
