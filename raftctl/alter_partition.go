@@ -34,7 +34,8 @@ type ISRResult struct {
 }
 
 // alterPartitions decides what a leader asks for (Kafka: ReplicationControlManager.alterPartition). The results are
-// parallel to changes; an error answers the whole request.
+// parallel to changes; an error answers the whole request. What is accepted moves the partition epoch, also where the ISR
+// stays as it is: with it a leader withdraws a proposal of which a copy may still be on its way.
 func (d *decider) alterPartitions(img *image.Image, id wire.BrokerID, epoch wire.BrokerEpoch, changes []ISRChange) ([]coordrec.MetadataRecord, []ISRResult, error) {
 	if _, err := current(img, id, epoch); err != nil {
 		return nil, nil, err
@@ -53,7 +54,7 @@ func (d *decider) alterPartitions(img *image.Image, id wire.BrokerID, epoch wire
 			continue
 		}
 		c := d.change(img, t, p, noChange)
-		c.isr, c.recovered = nil, !ch.Recovering
+		c.isr, c.recovered, c.restated = nil, !ch.Recovering, true
 		for _, m := range ch.ISR {
 			c.isr = append(c.isr, m.ID)
 		}

@@ -25,6 +25,8 @@ type partitionChange struct {
 	election  Election
 	asked     bool // somebody asked for the election
 	recovered bool // the leader says that it has recovered from its unclean election
+	// restated: the ISR is written down even if it is the present one, so that the partition epoch moves.
+	restated bool
 }
 
 // record gives nil if nothing changes.
@@ -55,7 +57,7 @@ func (c *partitionChange) record() *coordrec.PartitionChangeRecord {
 	if !slices.Equal(elr, p.ELR) {
 		r.EligibleLeaderReplicas = notNil(elr)
 	}
-	if r.ISR == nil && (len(c.isr) > 0 || c.elr) && !slices.Equal(c.isr, p.ISR) {
+	if r.ISR == nil && (len(c.isr) > 0 || c.elr) && (c.restated || !slices.Equal(c.isr, p.ISR)) {
 		r.ISR = notNil(c.isr)
 	}
 	if c.recovered && p.Recovering && r.Leader == coordrec.NoLeaderChange {

@@ -198,7 +198,7 @@ func TestAlterPartitionCodes(t *testing.T) {
 		}
 	}
 	got := ask(3, func(*kmsg.AlterPartitionRequest) {})
-	p := kmsg.AlterPartitionResponseTopicPartition{LeaderID: 1, ISR: []int32{1}}
+	p := kmsg.AlterPartitionResponseTopicPartition{LeaderID: 1, ISR: []int32{1}, PartitionEpoch: 1}
 	want := kmsg.AlterPartitionResponse{Version: 3, Topics: []kmsg.AlterPartitionResponseTopic{{TopidID: created[0].ID, Partitions: []kmsg.AlterPartitionResponseTopicPartition{p}}}}
 	if d := cmp.Diff(want, *got, cmp.AllowUnexported(kmsg.Tags{})); d != "" {
 		t.Errorf("the ISR as it is (-want +got):\n%s", d)

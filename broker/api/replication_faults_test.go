@@ -283,6 +283,47 @@ func TestLostAnswerHoldsTheHighWatermark(t *testing.T) {
 	})
 }
 
+// R11: the request for a larger ISR straggles, its repetition is refused because the replica was fenced meanwhile, and it
+// arrives after that one has come back. It is void by then, and nothing waits for the replica that is away.
+func TestStragglingProposalIsVoid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newReplCluster(t, 3)
+		defer c.close()
+		c.topic("t", 1, 1, 2, 3)
+		c.nodes[1].produce("t", 0, values(10, 1))
+		c.sever(1, 3)
+		c.elect("t", 1, 1, 2)
+		c.straggle.Store(true)
+		c.heal(1, 3)
+		time.Sleep(time.Second)
+		c.sever(1, 3)
+		c.fence(3)
+		c.straggle.Store(false)
+		if w := c.nodes[1].send(-1, "t", 0, values(10, 1)); w.produced().ErrorCode != 0 {
+			t.Errorf("answered %d", w.produced().ErrorCode)
+		}
+		c.unfence(3)
+		late := c.arrive()
+		if len(late) == 0 {
+			t.Fatal("nothing was proposed")
+		}
+		for _, r := range late {
+			if !errors.Is(r.Err, kerr.InvalidUpdateVersion) {
+				t.Errorf("a copy that straggled is answered %v", r.Err)
+			}
+		}
+		if isr, leo := c.isr("t"), c.nodes[3].part("t", 0).Offsets().LEO; slices.Contains(isr, 3) && leo < 2 {
+			t.Errorf("the ISR is %v, and node 3 ends at %d", isr, leo)
+		}
+		c.heal(1, 3)
+		time.Sleep(5 * time.Second)
+		c.same("t", 0, 2, 1, 2, 3)
+		if isr := c.isr("t"); !slices.Equal(isr, []wire.BrokerID{1, 2, 3}) {
+			t.Errorf("in the end the ISR is %v", isr)
+		}
+	})
+}
+
 // kaja.fsync=always: a follower tells its leader of nothing that a power loss could take, so what is acknowledged survives
 // one of every node.
 func TestAlwaysFlushesBeforeTheNextFetch(t *testing.T) {

@@ -45,6 +45,9 @@ type replCluster struct {
 	cut map[[2]wire.BrokerID]bool
 	// loseAnswers has AlterPartitions take effect and its caller hear of an error.
 	loseAnswers atomic.Bool
+	// straggle has AlterPartitions hear of an error, and its request lie on the way until arrive.
+	straggle atomic.Bool
+	late     []func() []replica.ISRResult
 	// spy sees, and may change, every request between brokers and its answer.
 	spy   func(from, to wire.BrokerID, req kmsg.Request, resp kmsg.Response)
 	asked atomic.Int64 // requests between brokers
@@ -267,6 +270,11 @@ func (c *replCluster) fence(id wire.BrokerID) {
 	c.change(&coordrec.BrokerRegistrationChangeRecord{BrokerID: id, BrokerEpoch: wire.BrokerEpoch(c.nodes[id].epoch.Load()), Fenced: 1})
 }
 
+// unfence puts it into service again, in the same life.
+func (c *replCluster) unfence(id wire.BrokerID) {
+	c.change(&coordrec.BrokerRegistrationChangeRecord{BrokerID: id, BrokerEpoch: wire.BrokerEpoch(c.nodes[id].epoch.Load()), Fenced: -1})
+}
+
 func (c *replCluster) isr(topic string) []wire.BrokerID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,14 +289,35 @@ func (c *replCluster) alter(n *replNode, changes []replica.ISRChange) ([]replica
 	if c.cut[[2]wire.BrokerID{n.id, 0}] || !n.up.Load() {
 		return nil, errors.New("no controller")
 	}
-	results := make([]replica.ISRResult, len(changes))
-	for i, ch := range changes {
-		results[i] = c.alterLocked(n, ch)
+	if c.straggle.Load() {
+		c.late = append(c.late, func() []replica.ISRResult { return c.decideLocked(n, changes) })
+		return nil, errors.New("connection reset")
 	}
+	results := c.decideLocked(n, changes)
 	if c.loseAnswers.Load() {
 		return nil, errors.New("answer is lost")
 	}
 	return results, nil
+}
+
+func (c *replCluster) decideLocked(n *replNode, changes []replica.ISRChange) []replica.ISRResult {
+	results := make([]replica.ISRResult, len(changes))
+	for i, ch := range changes {
+		results[i] = c.alterLocked(n, ch)
+	}
+	return results
+}
+
+// arrive has the controller read what lies on the way, and gives its answers, which nobody waits for any more.
+func (c *replCluster) arrive() []replica.ISRResult {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var results []replica.ISRResult
+	for _, decide := range c.late {
+		results = append(results, decide()...)
+	}
+	c.late = nil
+	return results
 }
 
 func (c *replCluster) alterLocked(n *replNode, ch replica.ISRChange) replica.ISRResult {

@@ -78,20 +78,31 @@ func (a *Access) Leading() bool { return a.o.Lanes == nil || a.o.Local.Leading()
 
 var errNotFound = &raftctl.Error{Code: kerr.NotController, Message: "No node is known to be the active controller."}
 
-// call asks the active controller until it is answered or ctx ends. again: what may have been carried out may be asked for
-// once more.
-func (a *Access) call(ctx context.Context, again bool, local func(ctx context.Context) error, remote func(ctx context.Context, to wire.BrokerID) error) error {
+// unknown is what call does where nobody knows what became of a request.
+type unknown int
+
+const (
+	// askAgain: it changes nothing to carry the request out twice.
+	askAgain unknown = iota
+	// tellNow: the caller has to know, since a copy of the request may be read long after its repetition was answered.
+	tellNow
+	// tellLate is tellNow, and a leader that leads no more is given a moment to answer first.
+	tellLate
+)
+
+// call asks the active controller until it is answered or ctx ends.
+func (a *Access) call(ctx context.Context, on unknown, local func(ctx context.Context) error, remote func(ctx context.Context, to wire.BrokerID) error) error {
 	if a.o.Lanes == nil {
 		return local(ctx)
 	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		sent, err := a.once(ctx, again, local, remote)
+		sent, err := a.once(ctx, on, local, remote)
 		switch {
 		case err == nil:
 			return nil
-		case sent && !again:
+		case sent && on != askAgain:
 			return &raftctl.Error{Code: kerr.RequestTimedOut, Message: "The active controller has not answered; the request may have been carried out."}
 		case !retriable(err):
 			return err
@@ -106,7 +117,7 @@ func (a *Access) call(ctx context.Context, again bool, local func(ctx context.Co
 }
 
 // once asks the node that is thought to lead. sent: nobody knows what became of the request.
-func (a *Access) once(ctx context.Context, again bool, local func(ctx context.Context) error, remote func(ctx context.Context, to wire.BrokerID) error) (sent bool, err error) {
+func (a *Access) once(ctx context.Context, on unknown, local func(ctx context.Context) error, remote func(ctx context.Context, to wire.BrokerID) error) (sent bool, err error) {
 	if a.o.Local.Leading() {
 		return false, local(ctx)
 	}
@@ -121,7 +132,7 @@ func (a *Access) once(ctx context.Context, again bool, local func(ctx context.Co
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(changed, func() {
-		if again {
+		if on != tellLate {
 			cancel()
 			return
 		}

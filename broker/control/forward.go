@@ -23,7 +23,7 @@ type Forwarded struct {
 func (a *Access) Forward(ctx context.Context, f Forwarded) (kmsg.Response, error) {
 	var out kmsg.Response
 	var reached wire.Offset
-	err := a.call(ctx, false, func(context.Context) error { return ErrHere }, func(ctx context.Context, to wire.BrokerID) (err error) {
+	err := a.call(ctx, tellLate, func(context.Context) error { return ErrHere }, func(ctx context.Context, to wire.BrokerID) (err error) {
 		out, reached, err = a.envelope(ctx, to, f)
 		return err
 	})

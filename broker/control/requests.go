@@ -14,7 +14,7 @@ import (
 
 // RegisterBroker registers a broker of this node, and gives its epoch.
 func (a *Access) RegisterBroker(ctx context.Context, reg raftctl.Registration) (epoch wire.BrokerEpoch, err error) {
-	err = a.call(ctx, true, func(ctx context.Context) (err error) {
+	err = a.call(ctx, askAgain, func(ctx context.Context) (err error) {
 		epoch, err = a.o.Local.RegisterBroker(ctx, reg)
 		return err
 	}, func(ctx context.Context, to wire.BrokerID) error {
@@ -57,7 +57,7 @@ func rawIDs(ids []wire.UUID) [][16]byte {
 
 // Heartbeat sends one heartbeat. It is not repeated for longer than ctx allows.
 func (a *Access) Heartbeat(ctx context.Context, hb raftctl.Heartbeat) (reply raftctl.HeartbeatReply, err error) {
-	err = a.call(ctx, true, func(ctx context.Context) (err error) {
+	err = a.call(ctx, askAgain, func(ctx context.Context) (err error) {
 		reply, err = a.o.Local.Heartbeat(ctx, hb)
 		return err
 	}, func(ctx context.Context, to wire.BrokerID) error {
@@ -81,9 +81,10 @@ func (a *Access) Heartbeat(ctx context.Context, hb raftctl.Heartbeat) (reply raf
 	return reply, err
 }
 
-// AlterPartitions asks for other ISRs of partitions that this broker leads; results are parallel to changes.
+// AlterPartitions asks for other ISRs of partitions that this broker leads; results are parallel to changes. Nothing is sent
+// twice: after any error the request may yet be carried out.
 func (a *Access) AlterPartitions(ctx context.Context, id wire.BrokerID, epoch wire.BrokerEpoch, changes []raftctl.ISRChange) (results []raftctl.ISRResult, err error) {
-	err = a.call(ctx, true, func(ctx context.Context) (err error) {
+	err = a.call(ctx, tellNow, func(ctx context.Context) (err error) {
 		results, err = a.o.Local.AlterPartitions(ctx, id, epoch, changes)
 		return err
 	}, func(ctx context.Context, to wire.BrokerID) error {
@@ -163,7 +164,7 @@ func isrResults(resp *kmsg.AlterPartitionResponse, changes []raftctl.ISRChange) 
 
 // AssignDirs says where this broker's replicas lie; results are parallel to assignments, nil for success.
 func (a *Access) AssignDirs(ctx context.Context, id wire.BrokerID, epoch wire.BrokerEpoch, assignments []raftctl.DirAssignment) (results []*raftctl.Error, err error) {
-	err = a.call(ctx, true, func(ctx context.Context) (err error) {
+	err = a.call(ctx, askAgain, func(ctx context.Context) (err error) {
 		results, err = a.o.Local.AssignDirs(ctx, id, epoch, assignments)
 		return err
 	}, func(ctx context.Context, to wire.BrokerID) error {
@@ -226,7 +227,7 @@ func dirResults(resp *kmsg.AssignReplicasToDirsResponse, assignments []raftctl.D
 
 // AllocateProducerIDs gets a block of producer ids. One whose answer is lost is never used.
 func (a *Access) AllocateProducerIDs(ctx context.Context, id wire.BrokerID, epoch wire.BrokerEpoch) (block raftctl.ProducerIDs, err error) {
-	err = a.call(ctx, true, func(ctx context.Context) (err error) {
+	err = a.call(ctx, askAgain, func(ctx context.Context) (err error) {
 		block, err = a.o.Local.AllocateProducerIDs(ctx, id, epoch)
 		return err
 	}, func(ctx context.Context, to wire.BrokerID) error {

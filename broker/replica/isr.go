@@ -157,7 +157,8 @@ func (k *isrKeeper) send() bool {
 			if k.ctx.Err() == nil {
 				k.m.world.logger.Warn("in-sync replicas cannot be changed yet: the controller does not answer", "partitions", len(parts), "err", err)
 			}
-			for _, p := range parts {
+			for i, p := range parts {
+				p.unanswered(changes[i])
 				k.propose(p)
 			}
 			return false
@@ -202,15 +203,31 @@ func (k *isrKeeper) take() (parts []*Partition, changes []ISRChange) {
 	return parts, changes
 }
 
+// unanswered notes that nobody knows what became of a proposal.
+func (p *Partition) unanswered(asked ISRChange) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.Unanswered(asked.PartitionEpoch)
+}
+
+// proposing reports whether the controller has left the partition epoch as it was when it was asked, and something is proposed.
+func (p *Partition) proposing(asked ISRChange) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state.Proposing(asked.PartitionEpoch)
+}
+
 // settle takes the controller's answer (Kafka: Partition.handleAlterPartitionError). It reports false when the controller
-// has to be asked again. Where the controller knows more than this leader, the proposal stays open until the image tells.
+// has to be asked again, perhaps for something else. Where the controller knows more than this leader, the proposal stays
+// open until the image tells.
 func (p *Partition) settle(asked ISRChange, r ISRResult) bool {
 	if r.Err == nil {
 		p.accepted(asked, r)
-		return true
+		return !p.proposing(asked)
 	}
 	code, ok := errors.AsType[*kerr.Error](r.Err)
 	if !ok {
+		p.unanswered(asked)
 		return false
 	}
 	attrs := []any{"topic", p.TP.Topic, "partition", p.TP.Partition, "leader_epoch", asked.LeaderEpoch, "err", r.Err}
@@ -222,12 +239,14 @@ func (p *Partition) settle(asked ISRChange, r ISRResult) bool {
 		n := p.noteLocked(p.state.Rejected(asked.PartitionEpoch, p.world.now()))
 		p.mu.Unlock()
 		p.tell(n)
+		return !p.proposing(asked)
 	case kerr.UnknownTopicID.Code, kerr.UnknownTopicOrPartition.Code, kerr.FencedLeaderEpoch.Code, kerr.InvalidUpdateVersion.Code,
 		kerr.NewLeaderElected.Code:
 		p.world.logger.Info("controller knows a newer state of the partition", attrs...)
 	case kerr.InvalidRequest.Code:
 		p.world.logger.Error("controller finds the in-sync replicas impossible", attrs...)
 	default:
+		p.unanswered(asked)
 		return false
 	}
 	return true
@@ -252,7 +271,11 @@ func (p *Partition) accepted(asked ISRChange, r ISRResult) {
 		} else if len(r.ISR) < members {
 			p.world.metrics.isrShrinks.Inc()
 		}
-		p.world.logger.Info("in-sync replicas changed", "topic", p.TP.Topic, "partition", p.TP.Partition,
+		what := "in-sync replicas changed"
+		if len(r.ISR) == members {
+			what = "in-sync replicas stay: what was proposed before is void"
+		}
+		p.world.logger.Info(what, "topic", p.TP.Topic, "partition", p.TP.Partition,
 			"leader_epoch", asked.LeaderEpoch, "partition_epoch", r.PartitionEpoch, "isr", r.ISR)
 	}
 }

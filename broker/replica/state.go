@@ -43,7 +43,7 @@ func (c Change) any() bool { return c.HW || c.LSO || c.LEO }
 // State is the replication of one partition as one of its replicas sees it: pure, not safe for concurrent use.
 //
 // Invariants: flushed <= leo, hw <= leo, LSO <= hw; hw never goes back within a leader epoch; pending is nil or
-// differs from isr by what one proposal adds or removes.
+// differs from isr by what one proposal adds or removes, or equals it to withdraw stray.
 type State struct {
 	self  wire.BrokerID
 	fsync FSync
@@ -54,8 +54,12 @@ type State struct {
 	known      bool // an assignment was given
 	// epochStart is the LEO at which this replica's current leadership began.
 	epochStart wire.Offset
-	// pending is the ISR that was proposed to the controller and not answered yet.
-	pending []wire.BrokerID
+	// pending is the ISR that was proposed to the controller and not answered yet; unanswered: of one of its copies nobody
+	// knows what has become.
+	pending    []wire.BrokerID
+	unanswered bool
+	// stray is what was proposed from this partition epoch and refused, while an earlier copy may still reach the controller.
+	stray []wire.BrokerID
 
 	// mayJoin says whether a replica, in the life in which it fetched, could be taken into the ISR; nil: every one could.
 	mayJoin func(id wire.BrokerID, epoch wire.BrokerEpoch) bool
@@ -118,9 +122,9 @@ func (s *State) UnderMinISR() bool { return len(s.assignment.ISR) < s.MinISR() }
 
 // MaximalISR is the number of replicas that are in sync or would be if the controller accepted what was proposed.
 func (s *State) MaximalISR() int {
-	n := len(s.assignment.ISR)
-	for _, id := range s.pending {
-		if !slices.Contains(s.assignment.ISR, id) {
+	n := 0
+	for _, id := range s.assignment.Replicas {
+		if slices.Contains(s.assignment.ISR, id) || slices.Contains(s.pending, id) || slices.Contains(s.stray, id) {
 			n++
 		}
 	}
@@ -131,11 +135,11 @@ func (s *State) inMaximalISR(id wire.BrokerID) bool {
 	if planted.On(planted.CommitsProposedISR) && s.pending != nil {
 		return slices.Contains(s.pending, id)
 	}
-	return slices.Contains(s.assignment.ISR, id) || slices.Contains(s.pending, id)
+	return slices.Contains(s.assignment.ISR, id) || slices.Contains(s.pending, id) || slices.Contains(s.stray, id)
 }
 
 // CountsFlushed reports whether this leader counts only what it has flushed. Under FSyncAuto that is so while it is,
-// or may turn out to be, alone in sync: a pending shrink counts, a pending growth does not lift it.
+// or may turn out to be, alone in sync: a proposed shrink counts, a proposed growth does not lift it.
 func (s *State) CountsFlushed() bool {
 	switch s.fsync {
 	case FSyncAlways:
@@ -143,7 +147,8 @@ func (s *State) CountsFlushed() bool {
 	case FSyncNever:
 		return false
 	}
-	return len(s.assignment.ISR) <= 1 || (s.pending != nil && len(s.pending) <= 1)
+	alone := func(proposed []wire.BrokerID) bool { return proposed != nil && len(proposed) <= 1 }
+	return len(s.assignment.ISR) <= 1 || alone(s.pending) || alone(s.stray)
 }
 
 // AckWaitsForFlush reports whether acks=1 waits for this replica's own flush: always under FSyncAlways, and under
@@ -182,7 +187,7 @@ func (s *State) Apply(a Assignment, now time.Time) (newEpoch bool, c Change) {
 	newEpoch = !s.known || a.LeaderEpoch > s.assignment.LeaderEpoch
 	led := s.Leading()
 	if !s.known || newEpoch || a.PartitionEpoch > s.assignment.PartitionEpoch {
-		s.pending = nil
+		s.pending, s.unanswered, s.stray = nil, false, nil
 	}
 	s.assignment, s.known = a, true
 	if !s.Leading() {

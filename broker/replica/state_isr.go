@@ -102,9 +102,20 @@ func (s *State) Shrunk(now time.Time) []wire.BrokerID {
 	return isr
 }
 
-// Propose notes that isr is going to the controller. From here to Accepted, Rejected or a newer Apply the high watermark
-// waits for the union of both (R11).
-func (s *State) Propose(isr []wire.BrokerID) { s.pending = slices.Clone(isr) }
+// Propose notes that isr is going to the controller; nothing else may be. From here to Accepted, Rejected or a newer Apply
+// the high watermark waits for the union of both (R11).
+func (s *State) Propose(isr []wire.BrokerID) { s.pending, s.unanswered = slices.Clone(isr), false }
+
+// Proposing reports whether what was proposed from the given partition epoch is not settled.
+func (s *State) Proposing(epoch wire.PartitionEpoch) bool {
+	return s.pending != nil && epoch == s.assignment.PartitionEpoch
+}
+
+// Unanswered says that nobody knows what became of a copy of what was proposed from the given partition epoch. The
+// controller may read it at any time, until the partition epoch has moved.
+func (s *State) Unanswered(epoch wire.PartitionEpoch) {
+	s.unanswered = s.unanswered || s.Proposing(epoch)
+}
 
 // ISRChange is what a leader asks of the controller for one partition.
 type ISRChange struct {
@@ -153,14 +164,24 @@ func (s *State) Accepted(isr []wire.BrokerID, epoch wire.PartitionEpoch, now tim
 	if epoch <= s.assignment.PartitionEpoch {
 		return Change{}
 	}
-	s.assignment.ISR, s.assignment.PartitionEpoch, s.pending = slices.Clone(isr), epoch, nil
+	s.assignment.ISR, s.assignment.PartitionEpoch = slices.Clone(isr), epoch
+	s.pending, s.unanswered, s.stray = nil, false, nil
 	return s.advance(now)
 }
 
-// Rejected says that what was proposed from the given partition epoch had no effect and never will. An answer that leaves
-// it open is no rejection.
+// Rejected says that the controller has refused what was proposed from the given partition epoch. An answer that leaves it
+// open is no rejection.
+//
+// Where a copy of it went unanswered that is not the end: the reason may be gone when the controller reads that one. Only a
+// higher partition epoch makes it void. So the present ISR is proposed instead, which moves the partition epoch, again
+// after each refusal, and until then the high watermark waits for whom the stray copy could bring in.
 func (s *State) Rejected(epoch wire.PartitionEpoch, now time.Time) Change {
-	if s.pending == nil || epoch != s.assignment.PartitionEpoch {
+	switch {
+	case !s.Proposing(epoch) || s.stray != nil:
+		return Change{}
+	case s.unanswered:
+		s.stray = s.pending
+		s.Propose(s.assignment.ISR)
 		return Change{}
 	}
 	s.pending = nil

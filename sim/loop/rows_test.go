@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/kajamq/kaja/broker/replica"
+	"github.com/kajamq/kaja/raftctl"
 	"github.com/kajamq/kaja/raftctl/image"
 	"github.com/kajamq/kaja/vfs/memfs"
 	"github.com/kajamq/kaja/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // The rows of docs/scenarios.md that are one story each. The invariants are looked at after every event, and everything
@@ -205,6 +207,58 @@ func TestR10PowerLossOfTheWholeISR(t *testing.T) {
 			s.until(30*time.Second, "leaders", s.led)
 			s.wholeISR()
 		}
+	})
+}
+
+// R11: a leader's request for a larger ISR lies on its way while its repetition is refused, because the replica was fenced
+// meanwhile, and is read after that one has come back. It has no effect by then, and nobody has waited for the replica.
+func TestR11CopyThatArrivesAfterTheRefusal(t *testing.T) {
+	tell(t, Options{}, func(s story) {
+		leader, a, b := s.roles()
+		s.until(20*time.Second, "the controller on the third node", func() bool {
+			if s.meta.leader != 0 && s.meta.leader != a.id {
+				s.meta.depose()
+			}
+			return s.meta.leader == a.id && a.ctrl.active
+		})
+		in := func(n *node) bool { return s.partition(0).InISR(wire.BrokerID(n.id)) }
+		s.deafen(b, leader, time.Minute)
+		s.until(10*time.Second, "an ISR without it", func() bool { return !in(b) && len(leader.parts[0].meta.ISR) == 2 })
+		s.net.cut[b.id][a.id] = true // no heartbeats: it is fenced before the leader asks again
+		s.pass(sessionTimeout - 2*heartbeatEvery)
+		leader.hint = a.id
+		s.deafen(b, leader, 0)
+		p, step := leader.parts[0], 50*time.Microsecond // less than a message takes
+		for range time.Second / step {
+			if s.pass(step); p.state.Proposing(p.meta.PartitionEpoch) {
+				break
+			}
+		}
+		s.net.cut[leader.id][a.id] = true
+		copied := leader.proposal(p).change
+		s.deafen(b, leader, time.Minute)
+		s.pass(100 * time.Millisecond) // the request arrives, which is to say, does not
+		s.net.cut[leader.id][a.id] = false
+		fenced := func() bool { r, _ := s.meta.committed().Broker(wire.BrokerID(b.id)); return r.Fenced }
+		s.until(3*time.Second, "the replica is fenced", fenced)
+		if len(copied.ISR) != 3 || in(b) {
+			s.t.Fatalf("%+v is on the way, and the ISR is %v\n%s", copied, s.partition(0).ISR, s.history())
+		}
+		end := b.parts[0].plog.EndOffset()
+		s.until(10*time.Second, "records that the replica lacks", func() bool { return leader.parts[0].state.HW() > end })
+		s.net.cut[b.id][a.id] = false
+		s.until(10*time.Second, "the replica is in service", func() bool { return !fenced() })
+		var r outcome
+		a.ctrl.request(func(core *raftctl.Core) ([]byte, any, error) {
+			data, results, err := core.AlterPartitions(wire.BrokerID(leader.id), leader.epoch, []raftctl.ISRChange{copied})
+			return data, results, err
+		}, func(o any) { r = o.(outcome) })
+		s.pass(100 * time.Millisecond)
+		if results, ok := r.value.([]raftctl.ISRResult); r.err != nil || !ok || results[0].Err == nil || results[0].Err.Code != kerr.InvalidUpdateVersion {
+			s.t.Fatalf("the copy is answered %+v\n%s", r, s.history())
+		}
+		s.deafen(b, leader, 0)
+		s.wholeISR()
 	})
 }
 
