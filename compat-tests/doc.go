@@ -7,14 +7,15 @@
 //
 //	PROGRAM ADDRESSES NAME REPLICAS STEP...
 //
-// which does the steps in order. NAME begins the names of its topics, groups and transactional id; the topics NAME-flow, NAME-txn and
-// NAME-group are there. Steps that go on until told end when a line arrives on standard input.
+// which does the steps in order. NAME begins the names of its topics, groups and transactional id; the topics NAME-flow, NAME-txn, NAME-in
+// and NAME-group are there. Steps that go on until told end when a line arrives on standard input.
 //
 //	admin              what the client's admin has, creation of the topic NAME with REPLICAS replicas included
 //	codecs             100 records with key and header in each codec to NAME, and all of them read again
 //	flow               until told: numbers from 0 on to NAME-flow, 20 at a time, idempotent where the client can be
 //	txn                until told: transactions i = 0, 1, … with the values i/0, i/1, i/2 to NAME-txn, and offset i+1 of NAME-flow's
-//	                   partition 0 for the group NAME-txn-g; even ones are committed, odd ones aborted
+//	                   partition 0 for the group NAME-txn-g; even ones are committed, odd ones aborted. A client that takes only
+//	                   offsets of what it has read reads NAME-in instead, to which it sends first
 //	group:MODE         until told: two members of the group NAME-MODE read NAME-group from the start, and commit;
 //	                   MODE is eager, cooperative or static
 //	end                what is left of the admin; NAME is deleted

@@ -95,9 +95,6 @@ func TestExamReplicaVerification(t *testing.T) {
 		makeTopic(t, b, "rv1", 2, nil)
 		run(b.Addr)
 	}
-	if kind(t) == target.Kafka {
-		return // of a real Kafka one node is prepared
-	}
 	nodes := ownNodes(t, 3)
 	makeTopics(t, addresses(nodes), 2, len(nodes), "rv1")
 	run(addresses(nodes))

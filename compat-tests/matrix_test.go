@@ -41,9 +41,6 @@ func TestMatrix(t *testing.T) {
 				continue
 			}
 			t.Run(c.name+"/"+map[int]string{1: "one", 3: "three"}[nodes], func(t *testing.T) {
-				if nodes > 1 && kind(t) == target.Kafka {
-					t.Skip("a real Kafka runs as one node")
-				}
 				if c.slow && !long() {
 					t.Skip("its installation compiles for minutes: KAJA_COMPAT_LONG=1")
 				}
@@ -84,7 +81,7 @@ func runMatrix(t *testing.T, c matrixClient, set clients.Set, nodes int) {
 		case "flow":
 			a.flow(!c.resends, c.sturdy || long())
 		case "txn":
-			a.transactions(!c.noOffsets, long())
+			a.transactions(&c, long())
 		case "group":
 			a.group(mode, long() && !c.readersDie)
 		}
@@ -143,7 +140,7 @@ func (a *arena) connect(nodes int) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	for topic, partitions := range map[string]int32{"-flow": 3, "-txn": 3, "-group": groupPartitions} {
+	for topic, partitions := range map[string]int32{"-flow": 3, "-txn": 3, "-in": 1, "-group": groupPartitions} {
 		if _, err := a.admin.CreateTopic(a.t.Context(), partitions, int16(nodes), nil, a.name+topic); err != nil {
 			a.t.Fatalf("create %s: %v", a.name+topic, err)
 		}
@@ -266,7 +263,7 @@ func (a *arena) flow(idempotent, strike bool) {
 	}
 }
 
-func (a *arena) transactions(withOffsets, strike bool) {
+func (a *arena) transactions(c *matrixClient, strike bool) {
 	a.t.Helper()
 	a.p.advance("transactions end", transactionsEach)
 	if strike {
@@ -276,11 +273,14 @@ func (a *arena) transactions(withOffsets, strike bool) {
 	a.p.tell()
 	a.ended("txn")
 	records := a.records(a.name+"-txn", kgo.ReadCommitted())
-	offset := int64(-1)
+	offset, read := int64(-1), a.name+"-flow"
+	if c.reads {
+		read = a.name + "-in"
+	}
 	offsets := insist(a, "offsets of the transactions", func() (kadm.OffsetResponses, error) { return a.admin.FetchOffsets(a.t.Context(), a.name+"-txn-g") })
-	if o, ok := offsets.Lookup(a.name+"-flow", 0); ok {
+	if o, ok := offsets.Lookup(read, 0); ok {
 		offset = o.At
-	} else if !withOffsets {
+	} else if c.noOffsets {
 		offset = notAsked
 	}
 	for _, w := range judgeTransactions(a.p.history, records, offset) {

@@ -10,17 +10,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// onNodes runs a test on one node and on three. Of a real Kafka there is one node only.
+// onNodes runs a test on one node and on three.
 func onNodes(t *testing.T, test func(t *testing.T, nodes []*target.Broker)) {
 	t.Helper()
-	k := kind(t)
+	kind(t)
 	t.Run("one node", func(t *testing.T) { test(t, []*target.Broker{ownBroker(t, nil)}) })
-	t.Run("three nodes", func(t *testing.T) {
-		if k == target.Kafka {
-			t.Skip("of a real Kafka one node is prepared")
-		}
-		test(t, ownNodes(t, 3))
-	})
+	t.Run("three nodes", func(t *testing.T) { test(t, ownNodes(t, 3)) })
 }
 
 // onNodesLong is onNodes for a test that takes long: three nodes only in the long tests.

@@ -55,6 +55,29 @@ s.run({
     })
     await producer.close()
   },
+  txn: async () => {
+    let producer, consumer
+    // Both keep the first coordinator that they have found, so others take their place after an error. The producer asks for a new epoch:
+    // by itself it would name producer 0 as its former self.
+    const renew = async () => {
+      for (const old of [producer, consumer]) await old?.close(true)
+      producer = new Producer({ ...base, serializers, idempotent: true, acks: -1, transactionalId: s.name + '-id', producerId: -1n, producerEpoch: -1 })
+      consumer = new Consumer({ ...base, groupId: s.name + '-txn-g' })
+    }
+    await renew()
+    await s.transactions(async (i, values, commit) => {
+      const transaction = await producer.beginTransaction()
+      await transaction.send({ messages: values.map(value => ({ topic: s.name + '-txn', key: value, value })) })
+      await transaction.addConsumer(consumer)
+      // This is what a message would be that the consumer has read: none reads, for it would end the process where a node is gone.
+      const coordinatorId = await consumer.findGroupCoordinator()
+      const metadata = { consumer: { groupId: consumer.groupId, generationId: -1, memberId: '', coordinatorId } }
+      await transaction.addOffset({ topic: s.name + '-flow', partition: 0, offset: BigInt(i), metadata })
+      await (commit ? transaction.commit() : transaction.abort())
+    }, renew)
+    await producer.close()
+    await consumer.close()
+  },
   group: async mode => {
     const members = []
     let over = false

@@ -1,4 +1,5 @@
 """kcat as a program of the client matrix: each thing done is a run of kcat."""
+import re
 import subprocess
 import threading
 
@@ -40,6 +41,28 @@ def flow():
     s.flow(send)
 
 
+def txn():
+    """Each transaction is a run of kcat, which commits at the end of its input, and aborts when it is told to end. It sends no offsets."""
+    delivered = re.compile(r"MessageSet with (\d+) message\(s\).* delivered")
+
+    def attempt(i, values, commit):
+        p = subprocess.Popen(base + ["-P", "-t", s.name + "-txn", "-K:", "-m", "30", "-d", "msg", "-X", "transactional.id=" + s.name + "-id", "-X", "linger.ms=0"],
+                             stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        p.stdin.write("".join("%s:%s\n" % (v, v) for v in values) + "\n" * 1000)  # it takes a line when it has read 128 bytes more
+        p.stdin.flush()
+        err, missing = "", 0 if commit else len(values)
+        while missing > 0 and (line := p.stderr.readline()):
+            found = delivered.search(line)
+            missing -= int(found[1]) if found else 0
+            err += line
+        if not commit:
+            p.terminate()
+        err += p.communicate()[1]
+        if p.returncode != 0 or ("committed" if commit else "Aborting transaction") not in err:
+            raise RuntimeError("kcat ended with %d: %s" % (p.returncode, err.strip().split("\n")[-1]))
+    s.transactions(attempt, lambda: None)
+
+
 def group(mode):
     running, over = {}, threading.Event()
 
@@ -65,4 +88,4 @@ def group(mode):
             m.join(0.2)
 
 
-s.run(admin=admin, codecs=codecs, flow=flow, group=group)
+s.run(admin=admin, codecs=codecs, flow=flow, txn=txn, group=group)

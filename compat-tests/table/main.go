@@ -98,15 +98,15 @@ func page(kaja, kafka string) string {
 	var b strings.Builder
 	b.WriteString("<!-- Written by \"make compatibility\" from the output of the tests; do not edit. -->\n\n# Compatibility\n\n" +
 		"What ran against kaja, on one node that is killed and started again under the client, and on three of which one is killed (-9) in\n" +
-		"the middle of its work, and how the same tests end on a real Kafka 4.4.0, one node. \"compared\" means that the test runs the same\n" +
-		"command lines against both and compares what they print.\n\n" +
-		"| client or tool | version | what ran | kaja, one node | kaja, three nodes | Kafka 4.4 |\n|---|---|---|---|---|---|\n")
+		"the middle of its work, and how the same tests end on a real Kafka 4.4.0. \"compared\" means that the test runs the same command\n" +
+		"lines against both and compares what they print. n/a: the client itself has no such thing.\n\n" +
+		"| client or tool | version | what ran | kaja, one node | kaja, three nodes | Kafka 4.4, one node | Kafka 4.4, three nodes |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
-		reference := "compared"
-		if !r.reference {
-			reference = result(r.one, kafka)
+		one, three := result(r.one, kafka), result(r.three, kafka)
+		if r.reference {
+			one, three = "compared", "–"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.client, r.version, r.what, result(r.one, kaja), result(r.three, kaja), reference)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.client, r.version, r.what, result(r.one, kaja), result(r.three, kaja), one, three)
 	}
 	b.WriteString("\n## API versions\nWhat kaja saw of each client of the matrix.\n\n| client | APIs and versions |\n|---|---|\n")
 	names, seen := versions(kaja)

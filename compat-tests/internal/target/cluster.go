@@ -23,11 +23,8 @@ type Cluster struct {
 	http    []string // where kaja's metrics are
 }
 
-// NewCluster prepares n nodes with ids from 1 on, below Options.Dir, without starting them. Of a real Kafka it makes one node.
+// NewCluster prepares n nodes with ids from 1 on, below Options.Dir, without starting them. Each is broker and controller.
 func NewCluster(o Options, n int) (*Cluster, error) {
-	if o.Kind == Kafka && n != 1 {
-		return nil, errors.New("a cluster of several Kafka nodes is not prepared")
-	}
 	c := &Cluster{}
 	var voters []string
 	for i := range n {
@@ -37,35 +34,36 @@ func NewCluster(o Options, n int) (*Cluster, error) {
 		if err != nil {
 			return nil, err
 		}
+		b.settings["node.id"] = strconv.Itoa(i + 1)
 		c.Nodes = append(c.Nodes, b)
 		c.clients = append(c.clients, b.Addr)
-		if o.Kind == Kafka {
-			continue
+		controller := b.settings["controller.quorum.bootstrap.servers"]
+		if o.Kind == Kaja {
+			ports, err := freePorts(3)
+			if err != nil {
+				return nil, err
+			}
+			c.clients[i], controller = ports[0], ports[2]
+			c.http = append(c.http, ports[1])
+			maps.Copy(b.settings, map[string]string{
+				"process.roles":                  "broker,controller",
+				"listeners":                      fmt.Sprintf("PLAINTEXT://%s,%s://%s,CONTROLLER://%s", b.Addr, clientsListener, ports[0], controller),
+				"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT," + clientsListener + ":PLAINTEXT",
+				"inter.broker.listener.name":     "PLAINTEXT",
+				"controller.listener.names":      "CONTROLLER",
+				"kaja.cluster.secret":            "of-the-compatibility-tests",
+				"kaja.http.listener":             ports[1],
+			})
 		}
-		ports, err := freePorts(3)
-		if err != nil {
-			return nil, err
-		}
-		c.clients[i] = ports[0]
-		c.http = append(c.http, ports[1])
-		maps.Copy(b.settings, map[string]string{
-			"node.id":                        strconv.Itoa(i + 1),
-			"process.roles":                  "broker,controller",
-			"listeners":                      fmt.Sprintf("PLAINTEXT://%s,%s://%s,CONTROLLER://%s", b.Addr, clientsListener, ports[0], ports[2]),
-			"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT," + clientsListener + ":PLAINTEXT",
-			"inter.broker.listener.name":     "PLAINTEXT",
-			"controller.listener.names":      "CONTROLLER",
-			"kaja.cluster.secret":            "of-the-compatibility-tests",
-			"kaja.http.listener":             ports[1],
-		})
-		voters = append(voters, fmt.Sprintf("%d@%s", i+1, ports[2]))
+		voters = append(voters, fmt.Sprintf("%d@%s", i+1, controller))
 	}
 	for _, b := range c.Nodes {
-		if o.Kind == Kaja {
+		b.settings["offsets.topic.replication.factor"] = strconv.Itoa(n)
+		b.settings["transaction.state.log.replication.factor"] = strconv.Itoa(n)
+		b.settings["transaction.state.log.min.isr"] = strconv.Itoa((n + 1) / 2)
+		if o.Kind == Kaja || n > 1 { // a Kafka that is alone is a quorum of its own
+			delete(b.settings, "controller.quorum.bootstrap.servers")
 			b.settings["controller.quorum.voters"] = strings.Join(voters, ",")
-			b.settings["offsets.topic.replication.factor"] = strconv.Itoa(n)
-			b.settings["transaction.state.log.replication.factor"] = strconv.Itoa(n)
-			b.settings["transaction.state.log.min.isr"] = strconv.Itoa((n + 1) / 2)
 		}
 		maps.Copy(b.settings, o.Config)
 	}

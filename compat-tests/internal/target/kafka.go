@@ -44,7 +44,10 @@ func (b *Broker) kafkaCommand(ctx context.Context) (*exec.Cmd, error) {
 	}
 	classPath := []string{"-cp", filepath.Join(b.o.Jars, "*")}
 	if _, err := os.Stat(filepath.Join(b.DataDir(), "meta.properties")); err != nil {
-		args := slices.Concat(jvmFlags, classPath, []string{"kafka.tools.StorageTool", "format", "--standalone", "-t", clusterID, "-c", properties})
+		args := slices.Concat(jvmFlags, classPath, []string{"kafka.tools.StorageTool", "format", "-t", clusterID, "-c", properties})
+		if b.settings["controller.quorum.voters"] == "" {
+			args = append(args, "--standalone")
+		}
 		out, err := exec.CommandContext(ctx, "java", args...).CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("format Kafka's directory: %w\n%s", err, out)

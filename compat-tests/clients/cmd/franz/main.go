@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -108,22 +109,38 @@ func (franz) Sender(r *scenario.Run, topic string) (send func(values []string) e
 	return func(values []string) error { return produce(c, topic, values) }, func() error { c.Close(); return nil }, nil
 }
 
-// Transactions are those of a plain producer; the offsets are sent as a request of their own.
+// Transactions read, process and write: kgo commits the offsets of what its session has read itself. The program sends that first.
 func (franz) Transactions(r *scenario.Run) (scenario.Transactions, error) {
-	t := &transactions{r: r}
+	feed, err := client(r)
+	if err != nil {
+		return nil, err
+	}
+	t := &transactions{r: r, feed: feed}
 	return t, t.renew()
 }
 
 type transactions struct {
-	r *scenario.Run
-	c *kgo.Client
+	r    *scenario.Run
+	feed *kgo.Client
+	fed  int64 // records that are there to be read
+	s    *kgo.GroupTransactSession
 }
 
+// renew replaces the session. Its producer ends the transaction that is open before the group's offsets are asked for, which wait for that.
 func (t *transactions) renew() (err error) {
-	if t.c != nil {
-		t.c.Close()
+	if t.s != nil {
+		t.s.Close()
 	}
-	t.c, err = client(t.r, kgo.TransactionalID(t.r.Name+"-id"), kgo.TransactionTimeout(30*time.Second))
+	t.s, err = kgo.NewGroupTransactSession(kgo.SeedBrokers(t.r.Addresses...), kgo.ClientID(t.r.Name), kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.TransactionalID(t.r.Name+"-id"), kgo.TransactionTimeout(30*time.Second), kgo.ConsumeTopics(t.r.Name+"-in"), kgo.ConsumerGroup(t.r.Name+"-txn-g"),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
+		kgo.SessionTimeout(10*time.Second), kgo.HeartbeatInterval(500*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, _, err = t.s.Client().ProducerID(ctx)
 	return err
 }
 
@@ -139,17 +156,41 @@ func (t *transactions) Attempt(values []string, offset int64, commit bool) error
 }
 
 func (t *transactions) attempt(values []string, offset int64, commit bool) error {
-	if err := t.c.BeginTransaction(); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for t.fed < offset {
+		sent, err := t.feed.ProduceSync(ctx, &kgo.Record{Topic: t.r.Name + "-in", Value: []byte(values[0])}).First()
+		if err != nil {
+			return fmt.Errorf("feed: %w", err)
+		}
+		t.fed = sent.Offset + 1
+	}
+	for read := int64(0); read < offset; {
+		fetches := t.s.PollRecords(ctx, 1)
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("read %d of %d: %w", read, offset, err)
+		}
+		fetches.EachRecord(func(rec *kgo.Record) { read = rec.Offset + 1 })
+	}
+	if err := t.s.Begin(); err != nil {
 		return err
 	}
-	if err := produce(t.c, t.r.Name+"-txn", values); err != nil {
+	if err := produce(t.s.Client(), t.r.Name+"-txn", values); err != nil {
 		return err
 	}
-	return t.c.EndTransaction(context.Background(), kgo.TransactionEndTry(commit))
+	committed, err := t.s.End(ctx, kgo.TransactionEndTry(commit))
+	if err == nil && committed != commit {
+		err = errors.New("aborted instead: the group has changed")
+	}
+	return err
 }
 
-// Close ends the producer.
-func (t *transactions) Close() error { t.c.Close(); return nil }
+// Close ends the session.
+func (t *transactions) Close() error {
+	t.s.Close()
+	t.feed.Close()
+	return nil
+}
 
 // Member reads in a group.
 func (franz) Member(r *scenario.Run, mode string, member int, read func(string), stop <-chan struct{}) error {

@@ -233,7 +233,10 @@ func consume(r *scenario.Run, c *sarama.Config, group, topic string, stop <-chan
 func (client) Member(r *scenario.Run, mode string, member int, read func(string), stop <-chan struct{}) error {
 	c := config()
 	c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}
-	if mode == "static" {
+	switch mode {
+	case "cooperative":
+		c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
+	case "static":
 		c.Consumer.Group.InstanceId = fmt.Sprint("i", member)
 	}
 	return consume(r, c, r.Name+"-"+mode, r.Name+"-group", stop, func(m *sarama.ConsumerMessage) { read(string(m.Value)) })
