@@ -26,11 +26,10 @@ type Appended struct {
 // Errors: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED (as
 // *kerr.Error, wrapped), ErrStorage (nothing of the batch remains), ErrClosed. After any error the log is as before.
 func (l *Log) AppendAsLeader(v *Validated, epoch wire.LeaderEpoch) (Appended, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.usableLocked(); err != nil {
+	if err := l.lockForChange(); err != nil {
 		return Appended{}, err
 	}
+	defer l.mu.Unlock()
 	b := v.Batch
 	b.SetBaseOffset(l.EndOffset())
 	b.SetLeaderEpoch(epoch)
@@ -74,11 +73,10 @@ func (l *Log) AppendAsFollower(records []byte) (Appended, error) {
 	if err != nil || len(whole) == 0 {
 		return Appended{First: l.EndOffset(), Last: l.EndOffset() - 1, LogAppendTime: wire.NoTimestamp, LogStart: l.StartOffset()}, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.usableLocked(); err != nil {
+	if err := l.lockForChange(); err != nil {
 		return Appended{}, err
 	}
+	defer l.mu.Unlock()
 	if first < l.EndOffset() {
 		return Appended{}, &CorruptError{File: "fetched records", Reason: fmt.Sprintf("base offset %d lies before the end %d", first, l.EndOffset())}
 	}
@@ -137,14 +135,14 @@ func (l *Log) appendLocked(w write) (rolled bool, err error) {
 	s := l.view.Load().active()
 	h, err := s.open()
 	if err == nil {
-		err = s.openTables(true)
+		err = errors.Join(s.mend(), s.openTables(true))
 	}
 	if err != nil {
 		return rolled, l.failLocked(err)
 	}
 	at := s.size.Load()
 	if _, err := h.file.WriteAt(w.bytes, at); err != nil {
-		return rolled, l.undoLocked(s, h, at, storageErr("write", s.path(suffixLog), err))
+		return rolled, l.undoLocked(s, storageErr("write", s.path(suffixLog), err))
 	}
 	s.dirty = true
 	pos, newEpoch := at, false
@@ -156,14 +154,12 @@ func (l *Log) appendLocked(w write) (rolled bool, err error) {
 		rest = rest[h.size:]
 	}
 	if err == nil && newEpoch {
-		if err = l.writeEpochsLocked(); errors.Is(err, ErrDiskFull) {
-			err = nil // the next flush writes it
-		}
+		err = l.noteEpochsLocked()
 	}
 	if taken := pos - at; err == nil && taken != int64(len(w.bytes)) {
 		invariant.Must(false, "append of %d bytes took %d", len(w.bytes), taken) // within the if: its arguments allocate
 	}
-	if err != nil { // an index write failed after the batch was taken in: memory and disk no longer agree
+	if err != nil { // after the batch was taken in: memory and disk no longer agree
 		l.breakLocked(err)
 		return rolled, err
 	}
@@ -173,18 +169,15 @@ func (l *Log) appendLocked(w write) (rolled bool, err error) {
 	return rolled, nil
 }
 
-// undoLocked cuts a failed write off. If that fails too, nobody knows what the file holds: the log is done.
-func (l *Log) undoLocked(s *segment, h *handle, at int64, cause error) error {
+// undoLocked cuts a failed write off, at the latest before the next one: no reader looks beyond the size, and a start cuts off
+// what is not a whole batch.
+func (l *Log) undoLocked(s *segment, cause error) error {
 	if planted.On(planted.FailedWriteStays) {
 		return l.failLocked(cause)
 	}
 	s.dirty = true // the cut must be durable before the recovery point passes it, too
-	if err := h.file.Truncate(at); err != nil {
-		err = errors.Join(cause, storageErr("truncate", s.path(suffixLog), err))
-		l.breakLocked(err)
-		return err
-	}
-	return l.failLocked(cause)
+	s.torn, s.complete = true, false
+	return l.failLocked(errors.Join(cause, s.mend()))
 }
 
 // noteLocked takes one written batch into the segment's indexes and the log's state, the epochs apart.
@@ -284,11 +277,10 @@ func (l *Log) rollLocked() error {
 
 // Roll begins a new segment unless the active one is empty.
 func (l *Log) Roll() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.usableLocked(); err != nil {
+	if err := l.lockForChange(); err != nil {
 		return err
 	}
+	defer l.mu.Unlock()
 	if l.view.Load().active().size.Load() == 0 {
 		return nil
 	}

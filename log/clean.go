@@ -149,9 +149,15 @@ type CleanStats struct {
 // each group as it was or as it is to be. Reads and appends go on meanwhile. Only one Clean of a log may run at a time.
 //
 // Every batch is checked before anything of it is written: a damaged one ends the round with a *CorruptError and the
-// group as it was. Errors: ErrCleanAborted (a truncation or deletion got in between), ErrCorrupt, ErrStorage (ErrDiskFull:
-// nothing has changed), ErrClosed, ctx's and Throttle's.
+// group as it was. Errors: ErrCleanAborted (a truncation or deletion got in between), ErrCorrupt, ErrStorage (Passing: what has
+// begun is finished later), ErrClosed, ctx's and Throttle's.
 func (l *Log) Clean(ctx context.Context, p CleanPlan, o CleanOptions) (CleanStats, error) {
+	l.flushMu.Lock()
+	err := l.finish() // an output beside a swap that is not finished would undo it after a crash
+	l.flushMu.Unlock()
+	if err != nil {
+		return CleanStats{}, fmt.Errorf("compact %s: %w", l.Dir(), err)
+	}
 	r := &cleanRound{l: l, o: &o, plan: p, view: l.view.Load(), ctx: ctx}
 	r.buf = max(o.BufferBytes, headScanBytes)
 	if err := r.run(); err != nil {

@@ -32,6 +32,14 @@ func pair(key, value string) kv { return kv{key, []byte(value)} }
 // put appends one batch of keyed records; without a producer the records are plain.
 func (b *bench) put(p *batch.Producer, txn bool, codec compress.Type, records ...kv) Appended {
 	b.t.Helper()
+	a, err := b.tryPut(p, txn, codec, 0, records...)
+	b.must(err)
+	return a
+}
+
+// tryPut is put in a leader epoch, with the log's error.
+func (b *bench) tryPut(p *batch.Producer, txn bool, codec compress.Type, epoch wire.LeaderEpoch, records ...kv) (Appended, error) {
+	b.t.Helper()
 	bl := batch.NewBuilder(batch.Spec{Producer: p, Transactional: txn, Codec: codec, LeaderEpoch: -1, Level: defaultLevel(codec)})
 	for i, r := range records {
 		bl.Add(batch.NewRecord{Timestamp: b.now.UnixMilli() + int64(i), Key: []byte(r.key), Value: r.value,
@@ -39,10 +47,9 @@ func (b *bench) put(p *batch.Producer, txn bool, codec compress.Type, records ..
 	}
 	raw, _, err := bl.Build(nil, b.codecs)
 	b.must(err)
-	a, err := b.log.AppendAsLeader(b.validate(raw), 0)
-	b.must(err)
+	a, err := b.log.AppendAsLeader(b.validate(raw), epoch)
 	b.log.Replicated(b.log.EndOffset())
-	return a
+	return a, err
 }
 
 // stable is the last stable offset of a lone replica.

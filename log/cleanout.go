@@ -20,6 +20,7 @@ type cleaned struct {
 	*segment
 	interval int
 	files    map[string]vfs.File // by suffix
+	endings  map[string]string   // of the names, by suffix
 	buf      []byte              // of the .log, not yet written
 	at       int64               // of buf in the file
 	index    []byte              // entries of the .index
@@ -37,7 +38,7 @@ func (r *cleanRound) clean(f *filter, group []*segment) error {
 		return nil
 	}
 	c := &cleaned{segment: newSegment(r.l.dir, group[0].base, group[0].created), interval: r.l.Config().IndexIntervalBytes,
-		files: map[string]vfs.File{}, lastTime: wire.NoTimestamp}
+		files: map[string]vfs.File{}, endings: map[string]string{}, lastTime: wire.NoTimestamp}
 	changed, err := r.write(f, c, group, size)
 	if err == nil && (changed || len(group) > 1 || r.view.end(r.view.find(group[0].base), r.plan.End) > r.l.FlushedOffset()) {
 		if err = c.complete(); err == nil {
@@ -46,7 +47,25 @@ func (r *cleanRound) clean(f *filter, group []*segment) error {
 			return r.swap(c, group)
 		}
 	}
-	return errors.Join(err, c.discard(), r.restAll(group))
+	return errors.Join(err, r.discard(c), r.restAll(group))
+}
+
+// discard removes a result that is not wanted.
+func (r *cleanRound) discard(c *cleaned) error {
+	r.l.flushMu.Lock()
+	defer r.l.flushMu.Unlock()
+	return r.discardLocked(c)
+}
+
+// discardLocked is discard for who holds flushMu.
+func (r *cleanRound) discardLocked(c *cleaned) error {
+	r.l.mu.Lock()
+	err := r.l.usableLocked()
+	r.l.mu.Unlock()
+	if err != nil {
+		return c.discard()
+	}
+	return r.l.undertake(unfinished{do: c.discard, release: c.closeOutput})
 }
 
 // restAll closes the files of segments that stay as they are until somebody reads them.
@@ -138,7 +157,7 @@ func (c *cleaned) create(suffix string) error {
 	if err != nil {
 		return storageErr("create", c.path(suffix+suffixCleaned), err)
 	}
-	c.files[suffix] = f
+	c.files[suffix], c.endings[suffix] = f, suffixCleaned
 	return nil
 }
 
@@ -168,17 +187,40 @@ func (c *cleaned) complete() error {
 			return storageErr("sync", c.path(suffix+suffixCleaned), err)
 		}
 	}
-	return storageErr("sync directory of", c.path(suffixLog), c.dir.fs.SyncDir(*c.dir.path.Load()))
+	return c.syncDir()
 }
 
-// discard removes a result that is not wanted; before the swap it may lie under either name.
+// discard removes a result that is not wanted, whose .log is a .cleaned file yet: as long as that is there, a start drops the
+// others. It may be run again after an error.
 func (c *cleaned) discard() error {
+	err, swap := c.closeOutput(), false
+	for _, suffix := range segmentSuffixes[1:] {
+		if ending, ok := c.endings[suffix]; ok {
+			swap = swap || ending == suffixSwap
+			err = errors.Join(err, removeFile(c.dir.fs, c.path(suffix+ending)))
+		}
+	}
+	if err == nil && swap {
+		err = c.syncDir()
+	}
+	if _, ok := c.endings[suffixLog]; err != nil || !ok {
+		return err
+	}
+	return removeFile(c.dir.fs, c.path(suffixLog+suffixCleaned))
+}
+
+// closeOutput closes the files that no segment has been given.
+func (c *cleaned) closeOutput() error {
 	var err error
 	for suffix, f := range c.files {
-		err = errors.Join(err, storageErr("close", c.path(suffix), f.Close()),
-			removeFile(c.dir.fs, c.path(suffix+suffixCleaned)), removeFile(c.dir.fs, c.path(suffix+suffixSwap)))
+		delete(c.files, suffix)
+		err = errors.Join(err, storageErr("close", c.path(suffix), f.Close()))
 	}
 	return err
+}
+
+func (c *cleaned) syncDir() error {
+	return storageErr("sync directory of", c.path(suffixLog), c.dir.fs.SyncDir(*c.dir.path.Load()))
 }
 
 // adopt gives the segment its open files; from here on it is a segment like any other, though its files have their names
@@ -187,85 +229,101 @@ func (c *cleaned) adopt() error {
 	c.current.Store(&handle{file: c.files[suffixLog]})
 	c.offsets.file, c.offsets.written = c.files[suffixIndex], len(c.index)/offsetEntrySize
 	c.times.file, c.times.written = c.files[suffixTimeIndex], len(c.timeline)/timeEntrySize
-	if f := c.files[suffixTxnIndex]; f != nil {
-		return storageErr("close", c.path(suffixTxnIndex), f.Close())
+	c.txnWritten = len(c.aborted)
+	f := c.files[suffixTxnIndex]
+	c.files = nil
+	if f == nil {
+		return nil
 	}
-	return nil
+	if err := storageErr("close", c.path(suffixTxnIndex), f.Close()); !Passing(err) {
+		return err
+	}
+	return nil // its bytes are synced
 }
 
 // swap puts c in the place of the group. The steps are durable one after the other, so that a crash finds out from the
 // names how far it came (opening.finishSwaps): .cleaned files mean that nothing was replaced; a .log.swap that all must be; a
-// .swap without a .log.swap that the .log is in place. Flushes, truncation and deletion wait; appends wait only while
-// the list of segments changes.
+// .swap without a .log.swap that the .log is in place. From the .log.swap on there is no way back: what lacks space or a
+// descriptor then is finished later. Flushes, truncation and deletion wait; appends wait only while the list of segments changes.
 func (r *cleanRound) swap(c *cleaned, group []*segment) error {
 	l := r.l
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
-	l.mu.Lock()
-	err := l.usableLocked()
-	l.mu.Unlock()
+	err := l.finish()
+	if err == nil {
+		l.mu.Lock()
+		err = l.usableLocked()
+		l.mu.Unlock()
+	}
 	if err == nil && !r.current(group) {
 		err = ErrCleanAborted
 	}
 	if err == nil {
-		err = c.rename(suffixCleaned, suffixSwap, suffixIndex, suffixTimeIndex, suffixTxnIndex, suffixLog)
+		err = c.rename(suffixSwap, suffixIndex, suffixTimeIndex, suffixTxnIndex, suffixLog)
 	}
 	if err != nil {
-		return errors.Join(err, c.discard())
+		return errors.Join(err, r.discardLocked(c))
 	}
-	if err := r.replace(c, group); err != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.breakLocked(err) // memory and disk may no longer agree: only a new Open knows
-		return err
-	}
-	return nil
+	steps := r.replacement(c, group)
+	return l.undertake(unfinished{release: c.closeOutput, do: func() error {
+		for len(steps) > 0 {
+			if err := steps[0](); err != nil {
+				return err
+			}
+			steps = steps[1:]
+		}
+		return nil
+	}})
 }
 
-// rename gives the files with the suffixes another ending and makes it durable.
-func (c *cleaned) rename(from, to string, suffixes ...string) error {
+// rename gives the files with the suffixes another ending; those that have it already it leaves alone.
+func (c *cleaned) rename(to string, suffixes ...string) error {
 	for _, suffix := range suffixes {
-		if c.files[suffix] == nil {
+		from, ok := c.endings[suffix]
+		if !ok || from == to {
 			continue
 		}
 		if err := c.dir.fs.Rename(c.path(suffix+from), c.path(suffix+to)); err != nil {
 			return storageErr("rename", c.path(suffix+from), err)
 		}
+		c.endings[suffix] = to
 	}
-	return storageErr("sync directory of", c.path(suffixLog), c.dir.fs.SyncDir(*c.dir.path.Load()))
+	return nil
 }
 
-// replace finishes a swap whose .swap files are durable.
-func (r *cleanRound) replace(c *cleaned, group []*segment) error {
+// replacement gives the steps that finish a swap whose .swap files have their names. Each may be run again after an error.
+func (r *cleanRound) replacement(c *cleaned, group []*segment) []func() error {
 	l := r.l
-	if err := c.adopt(); err != nil {
-		return err
+	return []func() error{
+		c.syncDir, // the .swap files
+		c.adopt,
+		func() error { r.enter(c.segment, group); return nil },
+		func() error { return l.retireReplaced(group) },
+		c.syncDir,
+		func() error { return c.rename("", suffixLog) },
+		c.syncDir,
+		func() error { return c.rename("", suffixIndex, suffixTimeIndex, suffixTxnIndex) },
+		c.syncDir,
+		c.rest, // opened again by whoever reads it
 	}
-	if err := l.replaceSegments(c.segment, group); err != nil {
-		return err
-	}
-	if err := storageErr("sync directory", l.Dir(), l.dir.fs.SyncDir(l.Dir())); err != nil {
-		return err
-	}
-	if err := c.rename(suffixSwap, "", suffixLog); err != nil {
-		return err
-	}
-	if err := c.rename(suffixSwap, "", suffixIndex, suffixTimeIndex, suffixTxnIndex); err != nil {
-		return err
-	}
-	r.view = &view{segments: slices.Clone(l.view.Load().segments), gen: r.view.gen}
-	return c.rest() // opened again by whoever reads it
 }
 
-// replaceSegments puts next in the place of the group, whose files get the suffix .deleted; those of their producer
-// snapshots go too, except where next begins.
-func (l *Log) replaceSegments(next *segment, group []*segment) error {
+// enter puts next in the place of the group for readers.
+func (r *cleanRound) enter(next *segment, group []*segment) {
+	l := r.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := l.view.Load()
 	at := v.find(group[0].base)
-	segments := slices.Concat(v.segments[:at], []*segment{next}, v.segments[at+len(group):])
-	l.setView(segments, false)
+	l.setView(slices.Concat(v.segments[:at], []*segment{next}, v.segments[at+len(group):]), false)
+	r.view = &view{segments: slices.Clone(l.view.Load().segments), gen: r.view.gen}
+}
+
+// retireReplaced gives the files of a replaced group the suffix .deleted; those of their producer snapshots go too, except where
+// the group begins.
+func (l *Log) retireReplaced(group []*segment) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := l.wall()
 	for i, s := range group {
 		suffixes := segmentSuffixes[:]

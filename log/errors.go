@@ -3,8 +3,11 @@ package log
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"syscall"
 
+	"github.com/kajamq/kaja/vfs"
 	"github.com/kajamq/kaja/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -13,9 +16,9 @@ import (
 var (
 	// ErrStorage matches every *StorageError: the disk failed or is full.
 	ErrStorage = errors.New("log storage error")
-	// ErrDiskFull matches a *StorageError for lack of space. The log stays usable.
+	// ErrDiskFull matches a *StorageError for lack of space; whether the log stays usable says Passing.
 	ErrDiskFull = errors.New("disk full")
-	// ErrExhausted matches a *StorageError for lack of descriptors or memory of the system. The log stays usable.
+	// ErrExhausted matches a *StorageError for lack of descriptors; whether the log stays usable says Passing.
 	ErrExhausted = errors.New("out of descriptors")
 	// ErrClosed: the log was closed.
 	ErrClosed = errors.New("log is closed")
@@ -29,8 +32,8 @@ var (
 	ErrTopicID = errors.New("directory belongs to another topic id")
 )
 
-// StorageError is a failed file operation. Unless it is ErrDiskFull or ErrExhausted it is final: the log refuses every later write until
-// it is opened again, because nobody knows what the disk holds.
+// StorageError is a failed file operation. Unless it is Passing it is final: the log refuses every later write until it is opened again,
+// because nobody knows what the disk holds.
 type StorageError struct {
 	Op   string
 	File string
@@ -64,6 +67,27 @@ func isExhausted(err error) bool {
 
 func isDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// Passing reports whether err is nothing but lack of space or of descriptors, so that what failed may succeed later: the log
+// stays usable. A sync that failed for lack of space is not: nobody knows what it has written. One that had no descriptor
+// (vfs/filepool) was not begun.
+func Passing(err error) bool { return passes(err, false) }
+
+func passes(err error, inSync bool) bool {
+	switch x := err.(type) { //nolint:errorlint // it walks the tree itself: every innermost error counts
+	case nil:
+		return false
+	case *vfs.SyncError:
+		return passes(x.Err, true)
+	case *StorageError:
+		return passes(x.Err, inSync || strings.HasPrefix(x.Op, "sync"))
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(x.Unwrap(), func(err error) bool { return !passes(err, inSync) })
+	case interface{ Unwrap() error }:
+		return passes(x.Unwrap(), inSync)
+	}
+	return isExhausted(err) || !inSync && isDiskFull(err)
 }
 
 func storageErr(op, file string, err error) error {

@@ -69,8 +69,8 @@ func TestCleanWhenAnyCallFails(t *testing.T) {
 				if got := lasts(b.committed()); !maps.Equal(got, want) {
 					t.Fatalf("%s: table %v, want %v", where, got, want)
 				}
-				for _, fate := range []memfs.Fate{memfs.Keep, memfs.Lose} {
-					c := b.on(t, mem.Crash(fate, 0))
+				for seed, fate := range []memfs.Fate{memfs.Keep, memfs.Lose, memfs.Coin, memfs.Coin, memfs.Coin} {
+					c := b.on(t, mem.Crash(fate, uint64(seed)))
 					c.open(false, b.log.FlushedOffset())
 					c.log.Replicated(c.log.EndOffset())
 					if got := lasts(c.committed()); !maps.Equal(got, want) || c.log.EndOffset() != end {
@@ -82,8 +82,10 @@ func TestCleanWhenAnyCallFails(t *testing.T) {
 						t.Fatalf("%s: producers %v, want %v", where, ps, producers)
 					}
 				}
-				if b.log.Err() != nil {
-					broken++
+				if err := b.log.Err(); err != nil {
+					if broken++; !final(cause, hit) {
+						t.Fatalf("%s took the log out of service: %v", where, err)
+					}
 					continue
 				}
 				b.clean(wire.NoOffset)
@@ -101,7 +103,7 @@ func TestCleanWhenAnyCallFails(t *testing.T) {
 // Each file call of a log's life fails once, for every n: an append that failed is not there, or was told to be unknown by
 // taking the log out of service; what was flushed is there after a restart, reads go on meanwhile.
 func TestLogWhenAnyCallFails(t *testing.T) {
-	for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
+	for _, cause := range []error{syscall.EIO, syscall.ENOSPC, syscall.EMFILE} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			sites, broken := map[faultfs.Op]int{}, 0
 			for n := 1; ; n++ {
@@ -124,8 +126,10 @@ func TestLogWhenAnyCallFails(t *testing.T) {
 				sites[hit]++
 				where := fmt.Sprintf("call %d (%s)", n, hit)
 				l.check(where, l.bench, l.acked)
-				if l.log.Err() != nil {
-					broken++
+				if err := l.log.Err(); err != nil {
+					if broken++; !final(cause, hit) {
+						t.Fatalf("%s took the log out of service: %v", where, err)
+					}
 				}
 				for _, fate := range []memfs.Fate{memfs.Keep, memfs.Lose} {
 					c := l.on(t, mem.Crash(fate, 0))

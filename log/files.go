@@ -25,9 +25,12 @@ func writeUnsynced(fs vfs.FS, name string, data []byte) error {
 	}
 	_, err = f.WriteAt(data, 0)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return storageErr("write", name, err)
+		return errors.Join(storageErr("write", name, err), removeFile(fs, name+vfs.TempSuffix))
 	}
-	return storageErr("rename", name, fs.Rename(name+vfs.TempSuffix, name))
+	if err := fs.Rename(name+vfs.TempSuffix, name); err != nil {
+		return errors.Join(storageErr("rename", name, err), removeFile(fs, name+vfs.TempSuffix))
+	}
+	return nil
 }
 
 // syncFile makes an existing file's content durable; a missing one is no error, it was removed meanwhile.
@@ -39,7 +42,8 @@ func syncFile(fs vfs.FS, name string) error {
 	if err != nil {
 		return storageErr("open", name, err)
 	}
-	return storageErr("sync", name, errors.Join(f.Sync(), f.Close()))
+	err = storageErr("sync", name, f.Sync())
+	return errors.Join(err, storageErr("close", name, f.Close()))
 }
 
 func isNotExist(err error) bool { return errors.Is(err, iofs.ErrNotExist) }

@@ -12,11 +12,18 @@ import (
 
 // Flush makes everything up to the LEO of the moment of the call durable: data, names, the epoch checkpoint, and what
 // sealed segments have besides. Appends go on meanwhile; concurrent flushes follow one another, and one whose work was
-// done by the previous one costs nothing. An error is final, except that a full disk (ErrDiskFull) before anything was
-// synced and a file that could not be opened for want of descriptors (ErrExhausted) leave everything to the next flush.
+// done by the previous one costs nothing. An error is final unless it is Passing, which leaves everything to the next flush.
 func (l *Log) Flush() error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
+	if err := l.finish(); err != nil {
+		l.mu.Lock()
+		uncut := l.uncutLocked()
+		l.mu.Unlock()
+		if uncut || !Passing(err) {
+			return err
+		}
+	}
 	return l.flushAll()
 }
 
@@ -40,7 +47,7 @@ func (l *Log) flushAll() error {
 	err = l.syncWork(&w)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if errors.Is(err, ErrExhausted) { // of an open: no sync fails for that
+	if Passing(err) { // no sync has failed
 		l.putBackLocked(w)
 		return err
 	}
@@ -162,6 +169,7 @@ func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
+	err = errors.Join(err, l.releaseLocked())
 	for _, s := range l.view.Load().segments {
 		err = errors.Join(err, s.close())
 	}
@@ -211,11 +219,12 @@ func (l *Log) Idle() bool {
 	defer l.mu.Unlock()
 	s := l.view.Load().active()
 	return l.flushed.Load() == l.leo.Load() && s.complete && !s.dirty && !s.reserved && l.producers.end == l.snapshotEnd &&
-		!l.namesDirty && !l.epochs.dirty && len(l.snapshots) == 0
+		!l.namesDirty && !l.epochs.dirty && len(l.snapshots) == 0 && len(l.unfinished) == 0
 }
 
 // complete writes what only a clean stop leaves.
 func (l *Log) complete() error {
+	unfinished := l.finish()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.completed && !l.closed {
@@ -225,8 +234,8 @@ func (l *Log) complete() error {
 		return err
 	}
 	s := l.view.Load().active()
-	var err error
-	if !s.complete {
+	err := unfinished
+	if err == nil && !s.complete {
 		err = s.seal()
 	}
 	err = errors.Join(err, s.release())
@@ -268,6 +277,7 @@ func (l *Log) Delete() error {
 	var err error
 	if !l.closed {
 		l.closed = true
+		err = l.releaseLocked()
 		for _, s := range l.view.Load().segments {
 			err = errors.Join(err, s.close())
 		}

@@ -2,7 +2,6 @@ package log
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -31,6 +30,7 @@ type table struct {
 	written int      // entries in the file
 	pending []byte   // entries after them
 	dirty   bool     // the file has bytes that were not synced
+	uncut   bool     // the file may be longer than written says: a cut of it failed
 }
 
 func (t *table) entries() int {
@@ -85,8 +85,8 @@ func (t *table) entry(i int, buf []byte) error {
 	return nil
 }
 
-// add appends an entry; it reaches the file when enough wait. While the disk is full it waits on: the index is complete in
-// memory, and sealing tells if there is still no space.
+// add appends an entry; it reaches the file when enough wait. While there is no space or no descriptor it waits on: the index is
+// complete in memory, and sealing tells if that lasts.
 func (t *table) add(entry []byte) error {
 	t.mu.Lock()
 	t.pending = append(t.pending, entry...)
@@ -95,7 +95,7 @@ func (t *table) add(entry []byte) error {
 	if !full {
 		return nil
 	}
-	if err := t.write(); !errors.Is(err, ErrDiskFull) {
+	if err := t.write(); !Passing(err) {
 		return err
 	}
 	return nil
@@ -124,18 +124,19 @@ func (t *table) write() error {
 func (t *table) cut(n int) error {
 	t.mu.Lock()
 	file, written := t.file, t.written
-	if n >= written {
+	if n >= written && !t.uncut {
 		t.pending = t.pending[:min(len(t.pending), (n-written)*t.width)]
 		t.mu.Unlock()
 		return nil
 	}
-	t.pending, t.written = t.pending[:0], n
+	t.pending, t.written, t.uncut = t.pending[:max(0, min(len(t.pending), (n-written)*t.width))], min(n, written), true
+	written = t.written
 	t.mu.Unlock()
-	if err := file.Truncate(int64(n) * int64(t.width)); err != nil {
+	if err := file.Truncate(int64(written) * int64(t.width)); err != nil {
 		return storageErr("truncate", t.name(), err)
 	}
 	t.mu.Lock()
-	t.dirty = true
+	t.dirty, t.uncut = true, false
 	t.mu.Unlock()
 	return nil
 }
@@ -152,7 +153,13 @@ func (t *table) sync() error {
 	if !dirty {
 		return nil
 	}
-	return storageErr("sync", t.name(), file.Sync())
+	err := storageErr("sync", t.name(), file.Sync())
+	if Passing(err) { // not begun
+		t.mu.Lock()
+		t.dirty = true
+		t.mu.Unlock()
+	}
+	return err
 }
 
 // unsynced reports whether the file has bytes that are not durable.

@@ -47,6 +47,7 @@ type Log struct {
 	snapshots   []string    // snapshot and window files that were not synced
 	snapshotEnd wire.Offset // of the newest snapshot
 	deleted     []deletedFile
+	unfinished  []unfinished
 	lastFlush   time.Time
 	failed      error // final; every later write gets it
 	completed   bool  // what only a clean stop leaves is written, and nothing may be appended
@@ -192,9 +193,9 @@ func (l *Log) usableLocked() error {
 	return l.failed
 }
 
-// failLocked makes a storage error final, unless the disk was merely full or no descriptor was left.
+// failLocked makes a storage error final, unless it is Passing.
 func (l *Log) failLocked(err error) error {
-	if err != nil && errors.Is(err, ErrStorage) && !errors.Is(err, ErrDiskFull) && !errors.Is(err, ErrExhausted) {
+	if err != nil && errors.Is(err, ErrStorage) && !Passing(err) {
 		l.breakLocked(err)
 	}
 	return err
@@ -275,15 +276,22 @@ func (l *Log) EpochAt(o wire.Offset) wire.LeaderEpoch {
 
 // AssignEpochStart notes that a leader epoch begins at start, as a leader does when it takes over.
 func (l *Log) AssignEpochStart(e wire.LeaderEpoch, start wire.Offset) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.usableLocked(); err != nil {
+	if err := l.lockForChange(); err != nil {
 		return err
 	}
+	defer l.mu.Unlock()
 	if !l.epochs.assign(e, start) {
 		return nil
 	}
-	return l.failLocked(l.writeEpochsLocked())
+	return l.noteEpochsLocked()
+}
+
+// noteEpochsLocked is writeEpochsLocked where nothing depends on it: without space or a descriptor the next flush writes them.
+func (l *Log) noteEpochsLocked() error {
+	if err := l.failLocked(l.writeEpochsLocked()); !Passing(err) {
+		return err
+	}
+	return nil
 }
 
 // writeEpochsLocked writes the checkpoint so that a live reader of the directory sees it; Flush makes it durable before

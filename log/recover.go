@@ -215,7 +215,7 @@ func (op *opening) readSegment(ctx context.Context, i int, next wire.Offset) (en
 	if err := errors.Join(s.clearIndexes(), removeFile(op.o.FS, s.path(suffixTxnIndex))); err != nil {
 		return 0, false, err
 	}
-	s.aborted = nil
+	s.aborted, s.txnWritten = nil, 0
 	h, err := s.open()
 	if err != nil {
 		return 0, false, err

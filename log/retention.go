@@ -18,6 +18,9 @@ const futureTolerance = time.Hour
 func (l *Log) DeleteOld(now time.Time, hw wire.Offset) (segments int, err error) {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
+	if err := l.finish(); err != nil {
+		return 0, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usableLocked(); err != nil {
@@ -105,8 +108,10 @@ func (l *Log) deletePrefixLocked(now time.Time, hw wire.Offset, due func(s *segm
 		return 0, nil
 	}
 	if n == len(v.segments) {
-		if err := l.rollLocked(); err != nil {
+		if err := l.rollLocked(); err != nil && (n == 1 || !Passing(err)) {
 			return 0, err
+		} else if err != nil {
+			n-- // what goes makes room for the new segment, and the next pass finds the last one
 		}
 	}
 	if err := l.settleNamesLocked(); err != nil {
@@ -118,12 +123,26 @@ func (l *Log) deletePrefixLocked(now time.Time, hw wire.Offset, due func(s *segm
 	}
 	l.setView(slices.Clone(v.segments[n:]), false)
 	l.namesDirty = true
-	for i, s := range v.segments[:n] {
+	gone := v.segments[:n]
+	err := l.retireAllLocked(gone, now)
+	if Passing(err) {
+		l.undertakeLocked(unfinished{do: func() error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.retireAllLocked(gone, now)
+		}})
+	}
+	return n, err
+}
+
+// retireAllLocked retires deleted segments. It may be run again after an error.
+func (l *Log) retireAllLocked(segments []*segment, now time.Time) error {
+	for _, s := range segments {
 		if err := l.retireLocked(s, now, retiredSuffixes[:]); err != nil {
-			return i, err
+			return err
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // settleNamesLocked makes durable what takes the place of files that are about to go: the name of the segment that becomes

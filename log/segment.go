@@ -62,6 +62,8 @@ type segment struct {
 	sealedDirty bool  // sealed, and its indexes were not synced
 	complete    bool  // its index files hold every entry, that of the largest timestamp included
 	txnDirty    bool  // its transaction index was not synced
+	txnWritten  int   // entries of aborted that are in the file
+	torn        bool  // the file may have bytes beyond size: a failed write could not be cut off
 
 	mu       sync.Mutex // covers what follows; held for moments only
 	unproven bool       // maxTime is what the time index says, and no batch was looked at
@@ -221,7 +223,10 @@ func (s *segment) index(h *header, pos int64, interval int) error {
 		return err
 	}
 	s.lastIndexed = pos
-	return s.indexTime()
+	if err := s.indexTime(); !Passing(err) {
+		return err
+	}
+	return nil // the next entry, or sealing, has the same timestamp or a larger one
 }
 
 // indexTime adds a time index entry if the largest timestamp is beyond the last entry's.
@@ -273,15 +278,34 @@ func (s *segment) discard() error {
 	return err
 }
 
+// mend cuts off what a failed write has left. Where that failed, too, it is done before the next write.
+func (s *segment) mend() error {
+	if !s.torn {
+		return nil
+	}
+	h, err := s.open()
+	if err != nil {
+		return err
+	}
+	if err := h.file.Truncate(s.size.Load()); err != nil {
+		return storageErr("truncate", s.path(suffixLog), err)
+	}
+	s.torn = false
+	return nil
+}
+
 // seal writes what an inactive segment has: the last time entry and all waiting entries.
 func (s *segment) seal() error {
+	if err := s.mend(); err != nil {
+		return err
+	}
 	if err := s.openTables(true); err != nil {
 		return err
 	}
 	if err := s.indexTime(); err != nil {
 		return err
 	}
-	if err := errors.Join(s.offsets.write(), s.times.write()); err != nil {
+	if err := errors.Join(s.offsets.write(), s.times.write(), s.writeAborted()); err != nil {
 		return err
 	}
 	s.complete = true
@@ -316,6 +340,7 @@ func (s *segment) truncate(pos int64) error {
 		if err := h.file.Truncate(pos); err != nil {
 			return storageErr("truncate", s.path(suffixLog), err)
 		}
+		s.torn = false
 		if planted.On(planted.TruncateUnsynced) {
 			return nil
 		}
@@ -330,10 +355,9 @@ func (s *segment) truncate(pos int64) error {
 		return storageErr("rename", name, errors.Join(err, fresh.Close()))
 	}
 	s.current.Store(&handle{file: fresh})
-	if err := s.dir.fs.SyncDir(*s.dir.path.Load()); err != nil {
-		return storageErr("sync directory of", name, err)
-	}
-	return storageErr("close", name, h.retire())
+	s.torn = false
+	err = storageErr("close", name, h.retire())
+	return errors.Join(err, storageErr("sync directory of", name, s.dir.fs.SyncDir(*s.dir.path.Load())))
 }
 
 // copyPrefix writes the first n bytes of from to a new, synced file.
@@ -350,7 +374,7 @@ func copyPrefix(fs vfs.FS, from vfs.File, name string, n int64) (vfs.File, error
 		}
 	}
 	if err == nil {
-		err = to.Sync()
+		err = vfs.Synced(to.Sync())
 	}
 	if err != nil {
 		return nil, errors.Join(err, to.Close())

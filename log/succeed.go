@@ -17,11 +17,10 @@ func (l *Log) Succeed(old *Log) error {
 	old.mu.Lock()
 	entries, ps, end := slices.Clone(old.epochs.entries), old.producers.clone(), old.EndOffset()
 	old.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.usableLocked(); err != nil {
+	if err := l.lockForChange(); err != nil {
 		return err
 	}
+	defer l.mu.Unlock()
 	if end < l.EndOffset() {
 		return fmt.Errorf("log ends at %d, beyond the end %d of the one that it succeeds", l.EndOffset(), end)
 	}

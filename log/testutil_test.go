@@ -128,12 +128,18 @@ func (b *bench) append(s spec) Appended {
 // marker appends an end-of-transaction marker.
 func (b *bench) marker(id wire.ProducerID, epoch wire.ProducerEpoch, commit bool) Appended {
 	b.t.Helper()
+	a, err := b.tryMarker(id, epoch, commit)
+	b.must(err)
+	return a
+}
+
+// tryMarker is marker with the log's error.
+func (b *bench) tryMarker(id wire.ProducerID, epoch wire.ProducerEpoch, commit bool) (Appended, error) {
+	b.t.Helper()
 	m, _ := batch.Marker{ProducerID: id, ProducerEpoch: epoch, EndTxn: batch.EndTxn{Commit: commit}, Timestamp: b.now.UnixMilli()}.Append(nil)
 	v, err := Validate(m, ValidateOptions{Config: &b.config, Now: b.now, Coordinator: true, Codecs: b.codecs})
 	b.must(err)
-	a, err := b.log.AppendAsLeader(v, 0)
-	b.must(err)
-	return a
+	return b.log.AppendAsLeader(v, 0)
 }
 
 // offsets lists first and last offset of every batch in the log.

@@ -17,26 +17,40 @@ import (
 // The recovery point may fall: the caller writes it down (checkpoint) before it appends again, or a crash could leave
 // new bytes below an old recovery point unread.
 //
+// What lacked space or a descriptor half-way (Passing) is finished by the next call of whatever needs it, an append first of all.
+//
 // Errors: ErrStorage, ErrCorrupt, ErrClosed.
 func (l *Log) TruncateTo(o wire.Offset) error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
+	if err := l.finish(); err != nil {
+		return err
+	}
+	if err := l.beginTruncation(o); err != nil {
+		return err
+	}
+	return l.finish()
+}
+
+// beginTruncation lets the log end at o for everybody but the disk, and undertakes the rest.
+func (l *Log) beginTruncation(o wire.Offset) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usableLocked(); err != nil {
 		return err
 	}
 	if o >= l.EndOffset() {
-		return l.failLocked(l.dropEmptyEpochsLocked())
+		return l.dropEmptyEpochsLocked()
 	}
 	if o <= l.StartOffset() {
-		return l.failLocked(l.restartLocked(o))
+		l.undertakeLocked(l.restart(o))
+		return nil
 	}
-	if err := l.truncateLocked(o); err != nil {
-		l.breakLocked(err) // half of it may have happened: only a new Open knows
-		return err
+	err := l.truncateLocked(o)
+	if errors.Is(err, ErrCorrupt) {
+		l.breakLocked(err)
 	}
-	return nil
+	return l.failLocked(err)
 }
 
 // dropEmptyEpochsLocked drops the epochs that no record was written in (Kafka: UnifiedLog.truncateTo).
@@ -45,7 +59,7 @@ func (l *Log) dropEmptyEpochsLocked() error {
 	if !l.epochs.dirty {
 		return nil
 	}
-	return l.writeEpochsLocked()
+	return l.noteEpochsLocked()
 }
 
 func (l *Log) truncateLocked(o wire.Offset) error {
@@ -67,8 +81,21 @@ func (l *Log) truncateLocked(o wire.Offset) error {
 	}
 	l.leo.Store(int64(end))
 	l.flushed.Store(min(l.flushed.Load(), int64(end)))
-	removed := v.segments[keep+1:]
+	removed, ended := v.segments[keep+1:], slices.Clone(l.producers.ended)
 	l.setView(v.segments[:keep+1:keep+1], true)
+	l.undertakeLocked(unfinished{cut: true, do: func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if err := l.cutLocked(s, end, pos, removed); err != nil {
+			return err
+		}
+		return l.rewindLocked(s, end, ended)
+	}})
+	return nil
+}
+
+// cutLocked takes what lies at or beyond end, which is at pos in s, from the disk. It may be run again after an error.
+func (l *Log) cutLocked(s *segment, end wire.Offset, pos int64, removed []*segment) error {
 	for i := len(removed) - 1; i >= 0; i-- { // from the end: a crash in between leaves no gap
 		if err := l.dropLocked(removed[i]); err != nil {
 			return err
@@ -79,10 +106,10 @@ func (l *Log) truncateLocked(o wire.Offset) error {
 			return storageErr("sync directory", l.Dir(), err)
 		}
 	}
-	if err := s.cut(end, pos); err != nil {
+	if err := s.openTables(true); err != nil {
 		return err
 	}
-	return l.rewindLocked(s, end)
+	return s.cut(end, pos)
 }
 
 // cut removes what lies at or beyond end, which is at pos, from the segment and its indexes.
@@ -108,8 +135,9 @@ func (s *segment) cut(end wire.Offset, pos int64) error {
 	return s.truncate(pos)
 }
 
-// rewindLocked brings everything beside the bytes back to end.
-func (l *Log) rewindLocked(s *segment, end wire.Offset) error {
+// rewindLocked brings everything beside the bytes back to end; ended are the completed transactions before that. It may be run
+// again after an error.
+func (l *Log) rewindLocked(s *segment, end wire.Offset, ended []completedTxn) error {
 	err := l.loadTimestamps(s)
 	if errors.Is(err, ErrCorrupt) {
 		l.logger.Warn("rebuilding the indexes of a segment", "file", s.path(suffixLog), "err", err)
@@ -120,7 +148,7 @@ func (l *Log) rewindLocked(s *segment, end wire.Offset) error {
 	}
 	l.epochs.truncateEnd(end)
 	if l.epochs.dirty {
-		if err := l.writeEpochsLocked(); err != nil {
+		if err := l.noteEpochsLocked(); err != nil {
 			return err
 		}
 	}
@@ -129,7 +157,6 @@ func (l *Log) rewindLocked(s *segment, end wire.Offset) error {
 		return err
 	}
 	l.namesDirty = true // a snapshot that comes back would be believed below a later recovery point
-	ended := l.producers.ended
 	if planted.On(planted.ProducersNotRewound) {
 		l.producers.end = end
 		return nil
@@ -147,7 +174,10 @@ func (l *Log) rewindLocked(s *segment, end wire.Offset) error {
 	if l.producers.end == l.snapshotEnd {
 		return nil
 	}
-	return l.writeSnapshotLocked()
+	if err := l.writeSnapshotLocked(); !Passing(err) {
+		return err
+	}
+	return nil // a clean stop writes it; after another one an older snapshot and the log tell the same
 }
 
 // TruncateFullyAndStart removes everything and lets the log begin, empty, at o, as a follower does that lies wholly
@@ -155,16 +185,25 @@ func (l *Log) rewindLocked(s *segment, end wire.Offset) error {
 func (l *Log) TruncateFullyAndStart(o wire.Offset) error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
+	if err := l.finish(); err != nil {
+		return err
+	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.usableLocked(); err != nil {
+	err := l.usableLocked()
+	l.mu.Unlock()
+	if err != nil {
 		return err
 	}
-	if err := l.restartLocked(o); err != nil {
-		l.breakLocked(err)
-		return err
-	}
-	return nil
+	return l.undertake(l.restart(o))
+}
+
+// restart lets the log begin anew and empty at o. It may be run again after an error.
+func (l *Log) restart(o wire.Offset) unfinished {
+	return unfinished{cut: true, do: func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.restartLocked(o)
+	}}
 }
 
 func (l *Log) restartLocked(o wire.Offset) error {
@@ -182,7 +221,7 @@ func (l *Log) restartLocked(o wire.Offset) error {
 	}
 	s := newSegment(l.dir, o, l.wall())
 	if err := s.create(); err != nil {
-		return err
+		return errors.Join(err, s.discard())
 	}
 	l.setView([]*segment{s}, true)
 	l.leo.Store(int64(o))
@@ -192,7 +231,7 @@ func (l *Log) restartLocked(o wire.Offset) error {
 	l.noteUnstableLocked()
 	l.epochs.entries, l.epochs.dirty, l.namesDirty = nil, true, true
 	l.prepared = false // the name of the new segment is not durable
-	return l.writeEpochsLocked()
+	return l.noteEpochsLocked()
 }
 
 // dropLocked removes a segment's files at once.
@@ -209,11 +248,10 @@ func (l *Log) dropLocked(s *segment) error {
 //
 // Errors: *OffsetOutOfRangeError beyond the LEO, ErrClosed.
 func (l *Log) IncrementStart(o wire.Offset) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.usableLocked(); err != nil {
+	if err := l.lockForChange(); err != nil {
 		return err
 	}
+	defer l.mu.Unlock()
 	if o > l.EndOffset() {
 		return &OffsetOutOfRangeError{Offset: o, Start: l.StartOffset(), End: l.EndOffset()}
 	}
@@ -231,8 +269,5 @@ func (l *Log) moveStartLocked(o wire.Offset) error {
 	if !l.epochs.dirty {
 		return nil
 	}
-	if err := l.writeEpochsLocked(); !errors.Is(err, ErrDiskFull) {
-		return err
-	}
-	return nil // what is deleted gives space back, and the next flush writes it
+	return l.noteEpochsLocked()
 }

@@ -63,28 +63,46 @@ func (s *segment) loadAborted() error {
 	if err != nil {
 		return err
 	}
+	s.txnWritten = len(aborted)
 	s.mu.Lock()
 	s.aborted = aborted
 	s.mu.Unlock()
 	return nil
 }
 
-// addAborted appends an entry to the transaction index, whose file comes into being with the first one.
+// addAborted appends an entry to the transaction index, whose file comes into being with the first one. While there is no
+// space or no descriptor the entry waits in memory, and sealing tells if that lasts.
 func (s *segment) addAborted(a abortedTxn) error {
 	s.mu.Lock()
-	n := len(s.aborted)
+	s.aborted = append(s.aborted, a)
 	s.mu.Unlock()
+	if err := s.writeAborted(); !Passing(err) {
+		return err
+	}
+	return nil
+}
+
+// writeAborted puts the entries into the transaction index that are not there yet.
+func (s *segment) writeAborted() error {
+	s.mu.Lock()
+	wait := s.aborted[s.txnWritten:]
+	s.mu.Unlock()
+	if len(wait) == 0 {
+		return nil
+	}
+	var data []byte
+	for _, a := range wait {
+		data = a.append(data)
+	}
 	err := s.writeTxnIndex(func(f vfs.File) error {
-		_, err := f.WriteAt(a.append(nil), int64(n)*txnEntrySize)
+		_, err := f.WriteAt(data, int64(s.txnWritten)*txnEntrySize)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	s.txnWritten += len(wait)
 	s.txnDirty = true
-	s.mu.Lock()
-	s.aborted = append(s.aborted, a)
-	s.mu.Unlock()
 	return nil
 }
 
@@ -96,20 +114,30 @@ func (s *segment) cutAborted(o wire.Offset) error {
 	if n < 0 || planted.On(planted.TxnIndexNotCut) {
 		return nil
 	}
+	if s.txnWritten == 0 { // there may be no file
+		s.forgetAborted(n)
+		return nil
+	}
 	// Durable at once: an entry that came back after a crash would hide records of whoever writes there next.
 	cut := func(f vfs.File) error {
-		if err := f.Truncate(int64(n) * txnEntrySize); err != nil {
+		if err := f.Truncate(int64(min(n, s.txnWritten)) * txnEntrySize); err != nil {
 			return err
 		}
-		return f.Sync()
+		return vfs.Synced(f.Sync())
 	}
 	if err := s.writeTxnIndex(cut); err != nil {
 		return err
 	}
+	s.forgetAborted(n)
+	return nil
+}
+
+// forgetAborted keeps the first n entries.
+func (s *segment) forgetAborted(n int) {
+	s.txnWritten = min(s.txnWritten, n)
 	s.mu.Lock()
 	s.aborted = slices.Clone(s.aborted[:n])
 	s.mu.Unlock()
-	return nil
 }
 
 func (s *segment) writeTxnIndex(change func(vfs.File) error) error {
@@ -125,7 +153,7 @@ func (s *segment) syncTxnIndex() error {
 	if !s.txnDirty {
 		return nil
 	}
-	err := s.writeTxnIndex(func(f vfs.File) error { return f.Sync() })
+	err := s.writeTxnIndex(func(f vfs.File) error { return vfs.Synced(f.Sync()) })
 	s.txnDirty = err != nil
 	return err
 }

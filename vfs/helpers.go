@@ -12,6 +12,23 @@ import (
 // the rest of an interrupted write and may be removed.
 const TempSuffix = ".tmp"
 
+// SyncError marks the failure of a sync among those of other calls: nobody knows what it has written.
+type SyncError struct{ Err error }
+
+// Error implements error.
+func (e *SyncError) Error() string { return "sync: " + e.Err.Error() }
+
+// Unwrap gives the file system's error.
+func (e *SyncError) Unwrap() error { return e.Err }
+
+// Synced is err as the error of a sync, nil if it is nil.
+func Synced(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &SyncError{err}
+}
+
 // WriteAtomic replaces name by a file that holds data, so that after a crash either the old or the new content is
 // there, whole: write a temporary file, sync it, rename it, sync the directory. When it returns nil the new content is
 // durable. On an error the old content stays, unless the error is that of the last sync of the directory: then either
@@ -25,7 +42,7 @@ func WriteAtomic(fs FS, name string, data []byte) error {
 		return errors.Join(fmt.Errorf("replace %s: %w", name, err), removeIfExists(fs, tmp))
 	}
 	if err := fs.SyncDir(path.Dir(name)); err != nil {
-		return fmt.Errorf("sync directory of %s: %w", name, err)
+		return fmt.Errorf("replace %s: directory: %w", name, Synced(err))
 	}
 	return nil
 }
@@ -37,7 +54,7 @@ func writeSynced(fs FS, name string, data []byte) error {
 	}
 	_, err = f.WriteAt(data, 0)
 	if err == nil {
-		err = f.Sync()
+		err = Synced(f.Sync())
 	}
 	return errors.Join(err, f.Close())
 }

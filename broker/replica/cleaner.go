@@ -211,8 +211,8 @@ func (c *cleaner) failed(p *Partition, err error) {
 	logger := c.m.world.logger.With(slog.String("topic", p.TP.Topic), slog.Int("partition", int(p.TP.Partition)), slog.Any("err", err))
 	switch {
 	case c.ctx.Err() != nil || p.Err() != nil || errors.Is(err, log.ErrCleanAborted) || errors.Is(err, log.ErrClosed):
-	case errors.Is(err, log.ErrDiskFull):
-		logger.Warn("no space to compact a log")
+	case log.Passing(err):
+		logger.Warn("no space or no descriptor to compact a log")
 	case errors.Is(err, log.ErrStorage):
 		logger.Error("log cannot be compacted")
 		_ = p.storageFailed(err) // it matters only to the directory

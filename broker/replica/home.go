@@ -32,7 +32,7 @@ func (p *Partition) kick() {
 
 // failed is storageFailed of the home's directory.
 func (h *home) failed(err error) error {
-	if errors.Is(err, log.ErrStorage) && !errors.Is(err, log.ErrDiskFull) && !errors.Is(err, log.ErrExhausted) {
+	if errors.Is(err, log.ErrStorage) && !log.Passing(err) {
 		h.dir.fail(err)
 	}
 	return err

@@ -267,7 +267,6 @@ func (h *housekeeper) retain(now time.Time) {
 		n, err := p.retain(at, plog)
 		if err != nil {
 			h.m.world.logger.Error("retention failed", "topic", p.TP.Topic, "partition", p.TP.Partition, "err", err)
-			continue
 		}
 		if n > 0 {
 			h.m.world.logger.Info("segments deleted", "topic", p.TP.Topic, "partition", p.TP.Partition, "segments", n, "log_start", plog.StartOffset())

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/kajamq/kaja/internal/xsync"
@@ -256,11 +255,8 @@ func (d *logDir) forget(tp wire.TopicPartition) error {
 func (d *logDir) checkpointed(err error) error {
 	switch {
 	case err == nil || errors.Is(err, ErrOffline):
-	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		d.world.logger.Warn("no space for a checkpoint", "dir", d.path, "err", err)
-		err = &log.StorageError{Op: "checkpoint", File: d.path, Err: err}
-	case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
-		d.world.logger.Warn("no descriptor for a checkpoint", "dir", d.path, "err", err)
+	case log.Passing(err):
+		d.world.logger.Warn("no space or no descriptor for a checkpoint", "dir", d.path, "err", err)
 		err = &log.StorageError{Op: "checkpoint", File: d.path, Err: err}
 	default:
 		d.fail(err)

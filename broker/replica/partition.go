@@ -362,11 +362,11 @@ func (p *Partition) flush(h *home, plog *log.Log) error {
 	return nil
 }
 
-// flushFailed ends writing to the directory, because nobody knows what was written, a full disk included. Only where the
-// disk was full before anything was synced (log.Flush) the log goes on: whoever waits is told, and the flush is tried
-// again when space may be back.
+// flushFailed ends writing to the directory, because nobody knows what was written, a sync that found no space included. Only
+// where nothing but space or descriptors were missing (log.Passing) the log goes on: whoever waits is told, and the flush is
+// tried again when they may be back.
 func (p *Partition) flushFailed(h *home, plog *log.Log, err error) {
-	if !errors.Is(err, log.ErrDiskFull) && !errors.Is(err, log.ErrExhausted) || plog.Err() != nil {
+	if !log.Passing(err) || plog.Err() != nil {
 		h.dir.fail(err)
 		return
 	}
