@@ -17,6 +17,8 @@ import (
 
 const (
 	ioctlShutdown = 0x8004587d // EXT4_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN
+	ioctlFreeze   = 0xc0045877 // FIFREEZE
+	ioctlThaw     = 0xc0045878 // FITHAW
 	shutdownNoLog = 2          // what the journal holds in memory is lost: a power cut
 )
 
@@ -74,7 +76,10 @@ func New(t T, kind string, size int64) *Disk {
 	d.must(errors.Join(f.Truncate(size), f.Close()))
 	d.run("mkfs."+kind, "-q", image)
 	d.dev = d.run("losetup", "-f", "--show", image)
-	t.Cleanup(func() { d.run("losetup", "-d", d.dev) })
+	dev, err := os.Open(d.dev)
+	d.must(err)
+	t.Cleanup(func() { d.must(dev.Close()) })
+	d.run("losetup", "-d", d.dev) // once nobody has it open any more: this process, however it ends
 	d.up()
 	t.Cleanup(d.down)
 	return d
@@ -121,15 +126,25 @@ func (d *Disk) Sync() {
 // power cut leaves on the disk.
 func (d *Disk) Shutdown() {
 	d.t.Helper()
+	d.ioctl(ioctlShutdown, shutdownNoLog)
+}
+
+func (d *Disk) ioctl(number uintptr, arg uint32) {
+	d.t.Helper()
 	dir, err := os.Open(d.Mount)
 	d.must(err)
-	flags := uint32(shutdownNoLog)
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, dir.Fd(), ioctlShutdown, uintptr(unsafe.Pointer(&flags)))
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, dir.Fd(), number, uintptr(unsafe.Pointer(&arg)))
 	d.must(dir.Close())
 	if errno != 0 {
 		d.must(errno)
 	}
 }
+
+// Freeze lets every call that writes wait until Thaw, without an error: a disk that hangs. What was read before is read on.
+func (d *Disk) Freeze() { d.t.Helper(); d.ioctl(ioctlFreeze, 0) }
+
+// Thaw ends Freeze.
+func (d *Disk) Thaw() { d.t.Helper(); d.ioctl(ioctlThaw, 0) }
 
 // Remount mounts it again. Nothing on it may be open.
 func (d *Disk) Remount() {
