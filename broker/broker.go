@@ -18,6 +18,7 @@ import (
 	"github.com/kajamq/kaja/broker/replica"
 	"github.com/kajamq/kaja/broker/server"
 	"github.com/kajamq/kaja/groupcoord"
+	"github.com/kajamq/kaja/internal/xsync"
 	"github.com/kajamq/kaja/raftctl"
 	"github.com/kajamq/kaja/raftctl/image"
 	"github.com/kajamq/kaja/txn"
@@ -40,6 +41,7 @@ type Broker struct {
 	codecs  *compress.Codecs
 	started time.Time
 
+	disks       *diskWatch // nil for a node alone without a secret, which has nobody to give anything up to
 	quorum      config.Quorum
 	cluster     *cluster      // nil for a node alone without a secret
 	unusable    []replica.Dir // of log.dirs: they failed before the start
@@ -58,7 +60,7 @@ type Broker struct {
 
 	// applying is held while published metadata is applied, and while the replicas are opened: both read and change them
 	// in the order of the metadata.
-	applying sync.Mutex
+	applying xsync.Mutex
 	// electedTxns are elections of transaction coordinators that wait for the metadata to be published; under applying.
 	electedTxns []func()
 	replicas    atomic.Pointer[replica.Manager] // nil until opened
@@ -105,6 +107,10 @@ func New(env Env, cfg *config.Config) (*Broker, error) {
 	if !b.quorum.Alone && cfg.Secret() == nil {
 		return nil, secretError(b.ids, b.cfg)
 	}
+	if cfg.Secret() != nil {
+		b.disks = newDiskWatch(env.FS, append([]string{cfg.MetadataDir()}, cfg.LogDirs()...), cfg.Duration("kaja.disk.hang.timeout.ms"), b.logger)
+		b.env.FS = b.disks.fs
+	}
 	b.addresses = NewAddresses(wire.BrokerID(cfg.NodeID()), listeners, b.bound, b.Image)
 	return b, nil
 }
@@ -132,6 +138,9 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 			err = errors.Join(err, b.Close(context.WithoutCancel(ctx)))
 		}
 	}()
+	if b.disks != nil {
+		b.disks.Start()
+	}
 	// The ports come first: a port that is taken must leave no identity behind.
 	if err := b.listen(); err != nil {
 		return err
@@ -241,7 +250,7 @@ func (b *Broker) openController(ctx context.Context) error {
 		Holds:    !b.identity.MayBootstrap,
 		Levels:   b.identity.levels(),
 
-		Balance: b.balance(), InternalFactors: b.internalFactors(),
+		Balance: b.balance(), InternalFactors: b.internalFactors(), DiskHangs: func() bool { return b.disks.Err() != nil },
 	})
 	if err != nil && b.cluster != nil && ctx.Err() != nil {
 		return err
@@ -411,6 +420,7 @@ func (b *Broker) Close(ctx context.Context) error {
 }
 
 func (b *Broker) close(ctx context.Context) error {
+	defer b.disks.Close()
 	var errs []error
 	if b.life != nil { // others take over while clients are still served here
 		errs = append(errs, b.leave(ctx))

@@ -39,8 +39,9 @@ func (b *Broker) register(ctx context.Context, reg raftctl.Registration) (wire.B
 		Access: b.active, NodeID: b.nodeID(),
 		Interval: min(b.cfg.Duration("broker.heartbeat.interval.ms"), session/3), // Kafka's settings know longer sessions
 		Timeout:  session / 2, Applied: func() wire.Offset { return b.Image().Offset() },
-		Offline: b.offlineDirs, Gone: b.goneTopics, Stuck: b.noDirs, Logger: b.logger,
+		Offline: b.offlineDirs, Gone: b.goneTopics, Unfit: b.unfit, Logger: b.logger,
 	})
+	b.disks.Tell(b.life.Wake)
 	epoch, err := b.life.Register(ctx, reg)
 	if err != nil {
 		return epoch, err
@@ -63,12 +64,14 @@ func (b *Broker) offlineDirs() []wire.UUID {
 	return nil
 }
 
-// noDirs says why this broker can hold no replica any more: every log directory has failed, for good.
-func (b *Broker) noDirs() error {
+// unfit says why this broker must not lead: every log directory has failed, for good, or a disk hangs.
+func (b *Broker) unfit() error {
 	if m := b.replicas.Load(); m != nil {
-		return m.AllOffline()
+		if err := m.AllOffline(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return b.disks.Err()
 }
 
 // goneTopics are the deleted topics of which this broker holds nothing any more.

@@ -2,6 +2,7 @@ package raftctl
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -9,12 +10,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// injector is a raft transport that also takes requests of this node to itself, and that waits for members that cannot be
-// reached instead of having raft do so.
+// injector is a raft transport that also takes requests of this node to itself, that waits for members that cannot be
+// reached instead of having raft do so, and that neither leads nor stands while a disk hangs: raft's own loop waits for the
+// disk then, and its heartbeats, which do not, would go on for as long as that takes.
 type injector struct {
 	*raft.NetworkTransport
-	rpcs chan raft.RPC
-	raft atomic.Pointer[raft.Raft] // nil until it runs
+	rpcs  chan raft.RPC
+	raft  atomic.Pointer[raft.Raft] // nil until it runs
+	self  raft.ServerID
+	hangs func() bool
 	// handing is set while this node hands its leadership over. raft then waits, without an end, until the member's sender
 	// takes an order: a sender that waits here would take none.
 	handing atomic.Bool
@@ -27,12 +31,52 @@ const (
 	lastReach  = 250 * time.Millisecond
 )
 
+var errDiskHangs = errors.New("a disk of this node hangs: it does not lead the metadata")
+
+// fit is nil unless a disk hangs and another voter could lead. Followers that hear nothing elect one, and a leader that none of
+// them answers steps down.
+func (i *injector) fit() error {
+	if i.hangs == nil || !i.hangs() {
+		return nil
+	}
+	if r := i.raft.Load(); r != nil && slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool {
+		return s.Suffrage == raft.Voter && s.ID != i.self
+	}) {
+		return errDiskHangs
+	}
+	return nil
+}
+
+// RequestPreVote implements raft.Transport.
+func (i *injector) RequestPreVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if err := i.fit(); err != nil {
+		return err
+	}
+	return i.NetworkTransport.RequestPreVote(id, target, req, resp)
+}
+
+// RequestVote implements raft.Transport.
+func (i *injector) RequestVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if err := i.fit(); err != nil {
+		return err
+	}
+	return i.NetworkTransport.RequestVote(id, target, req, resp)
+}
+
+// tell sends entries, once.
+func (i *injector) tell(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if err := i.fit(); err != nil {
+		return err
+	}
+	return i.NetworkTransport.AppendEntries(id, target, req, resp)
+}
+
 // AppendEntries implements raft.Transport. It fails when the leadership of the request's term, or the member, is gone; a
 // heartbeat fails at once, since raft counts by them who is there.
 func (i *injector) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	heartbeat := len(req.Entries) == 0 && req.PrevLogEntry == 0 && req.LeaderCommitIndex == 0
 	for wait := firstReach; ; wait = min(2*wait, lastReach) {
-		err := i.NetworkTransport.AppendEntries(id, target, req, resp)
+		err := i.tell(id, target, req, resp)
 		if err == nil || heartbeat || i.handing.Load() || !i.reaches(id, req.Term) {
 			return err
 		}
@@ -50,8 +94,9 @@ func (i *injector) reaches(id raft.ServerID, term uint64) bool {
 	return f.Error() == nil && slices.ContainsFunc(f.Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
 }
 
-func newInjector(t *raft.NetworkTransport) *injector {
-	return &injector{NetworkTransport: t, rpcs: make(chan raft.RPC)}
+// newInjector makes that of the member self; hangs reports whether a disk of this node hangs, nil that none ever does.
+func newInjector(self raft.ServerID, t *raft.NetworkTransport, hangs func() bool) *injector {
+	return &injector{NetworkTransport: t, rpcs: make(chan raft.RPC), self: self, hangs: hangs}
 }
 
 // Consumer implements raft.Transport.

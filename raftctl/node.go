@@ -86,8 +86,8 @@ func (c *Controller) start(logger *raftLogger) error {
 			return errors.Join(fmt.Errorf("make a new metadata log: %w", err), transport.Close())
 		}
 	}
-	c.pusher = newPusher(cfg.LocalID, transport)
-	c.inject = newInjector(transport)
+	c.inject = newInjector(cfg.LocalID, transport, c.opts.DiskHangs)
+	c.pusher = newPusher(cfg.LocalID, c.inject)
 	c.wg.Go(func() { c.inject.run(c.stop) })
 	c.raft, err = raft.NewRaft(cfg, c.fsm, c.store, votes{c.store}, c.store.Snapshots(), c.inject)
 	if err != nil {

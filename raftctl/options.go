@@ -59,6 +59,8 @@ type Options struct {
 	Reach func(ctx context.Context, b *image.Broker) error
 	// ReachNode connects to where a node meets others, and closes the connection; nil: silence alone counts.
 	ReachNode func(ctx context.Context, id peer.ID) error
+	// DiskHangs reports whether a disk of this node does not answer: the node then neither leads nor stands. nil: never.
+	DiskHangs func() bool
 	// SnapshotBytes is how many bytes of entries are applied before the next snapshot; 0: 20 MiB, as in Kafka.
 	SnapshotBytes int64
 	// Holds says that the node's directories hold data: an empty store is then refused with ErrNoMetadata, since a new

@@ -15,7 +15,7 @@ import (
 // or not at all. A peer that lacks the entry refuses it without effect.
 type pusher struct {
 	self      raft.ServerID
-	transport *raft.NetworkTransport
+	transport *injector
 
 	mu    sync.Mutex
 	index uint64
@@ -23,7 +23,7 @@ type pusher struct {
 	wake  chan struct{} // holds one
 }
 
-func newPusher(self raft.ServerID, t *raft.NetworkTransport) *pusher {
+func newPusher(self raft.ServerID, t *injector) *pusher {
 	return &pusher{self: self, transport: t, wake: make(chan struct{}, 1)}
 }
 
@@ -121,7 +121,7 @@ func (p *pusher) tell(id raft.ServerID, ch <-chan raft.AppendEntriesRequest) {
 	req, open := <-ch
 	for open {
 		var resp raft.AppendEntriesResponse
-		err := p.transport.AppendEntries(id, raft.ServerAddress(id), &req, &resp)
+		err := p.transport.tell(id, raft.ServerAddress(id), &req, &resp)
 		for wait := firstRetry; err == nil && !resp.Success && resp.Term == req.Term && wait <= lastRetry; wait *= 2 {
 			timer := time.NewTimer(wait)
 			select {
@@ -133,7 +133,7 @@ func (p *pusher) tell(id raft.ServerID, ch <-chan raft.AppendEntriesRequest) {
 			case <-timer.C:
 			}
 			resp = raft.AppendEntriesResponse{}
-			err = p.transport.AppendEntries(id, raft.ServerAddress(id), &req, &resp)
+			err = p.transport.tell(id, raft.ServerAddress(id), &req, &resp)
 		}
 		req, open = <-ch
 	}

@@ -33,9 +33,9 @@ type LifecycleOptions struct {
 	// Offline are the log directories that have failed, Gone the deleted topics of which nothing is left here.
 	Offline func() []wire.UUID
 	Gone    func() []wire.UUID
-	// Stuck says why this broker must not be taken for alive: it has no disk that works. It sends no heartbeat then, so that
-	// its session ends, unless it is stopping. nil: it is well; no function: always.
-	Stuck  func() error
+	// Unfit says why this broker must not lead although it is ready: it has no disk that works, or one that hangs. Its
+	// heartbeats ask to be fenced then, unless it is stopping. It must not wait. nil: it is fit; no function: always.
+	Unfit  func() error
 	Logger *slog.Logger
 }
 
@@ -168,18 +168,15 @@ func (l *Lifecycle) Close() {
 
 // run sends heartbeats until Close.
 func (l *Lifecycle) run() {
-	failing, stuck := 0, false
+	failing, unfit := 0, false
 	for {
 		began := time.Now()
-		if err := l.stuck(); err != nil {
-			if !stuck {
-				l.o.Logger.Error("this broker does not report itself alive: it has no disk that works", "err", err)
-			}
-			stuck = true
-		} else {
-			stuck = false
-			failing = l.beat(failing)
+		err := l.unfit()
+		if err != nil && !unfit {
+			l.o.Logger.Error("this broker asks to be fenced: it has no disk that works", "err", err)
 		}
+		unfit = err != nil
+		failing = l.beat(unfit, failing)
 		wait := max(l.o.Interval-time.Since(began), 0)
 		if l.stopping.Load() {
 			wait = min(wait, stopInterval)
@@ -199,20 +196,20 @@ func (l *Lifecycle) run() {
 // stopInterval is the time between heartbeats of a broker that waits to be let go.
 const stopInterval = 10 * time.Millisecond
 
-// stuck is nil for a broker that is stopping: it tells the controller so, and waits to be let go.
-func (l *Lifecycle) stuck() error {
-	if l.o.Stuck == nil || l.stopping.Load() {
+// unfit is nil for a broker that is stopping: it asks to be let go instead.
+func (l *Lifecycle) unfit() error {
+	if l.o.Unfit == nil || l.stopping.Load() {
 		return nil
 	}
-	return l.o.Stuck()
+	return l.o.Unfit()
 }
 
 // beat sends one heartbeat; failing counts those before it that failed.
-func (l *Lifecycle) beat(failing int) int {
+func (l *Lifecycle) beat(unfit bool, failing int) int {
 	ctx, cancel := context.WithTimeout(l.ctx, l.o.Timeout)
 	defer cancel()
 	hb := raftctl.Heartbeat{
-		ID: l.o.NodeID, Epoch: l.Epoch(), Offset: l.o.Applied(), WantFence: !l.ready.Load(), WantShutDown: l.stopping.Load(),
+		ID: l.o.NodeID, Epoch: l.Epoch(), Offset: l.o.Applied(), WantFence: !l.ready.Load() || unfit, WantShutDown: l.stopping.Load(),
 		OfflineDirs: l.o.Offline(), Gone: l.o.Gone(),
 	}
 	reply, err := l.o.Access.Heartbeat(ctx, hb)

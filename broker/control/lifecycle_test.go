@@ -115,23 +115,24 @@ func TestRegistrationRefused(t *testing.T) {
 	})
 }
 
-// A broker without a disk that works says that it stops, and is let go at once.
-func TestStuckBrokerStops(t *testing.T) {
+// A broker without a disk that works asks to be fenced; when it stops it says so, and is let go at once.
+func TestUnfitBrokerStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{answer: func(hb raftctl.Heartbeat) (raftctl.HeartbeatReply, error) {
 			return raftctl.HeartbeatReply{Fenced: true, ShouldShutDown: hb.WantShutDown}, nil
 		}}
 		var log bytes.Buffer
 		l := life(d, &log)
-		l.o.Stuck = func() error { return errors.New("the disk is broken") }
+		l.o.Unfit = func() error { return errors.New("the disk is broken") }
+		l.ready.Store(true)
 		defer l.Close()
 		if _, err := l.Register(t.Context(), raftctl.Registration{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10500 * time.Millisecond)
 		synctest.Wait()
-		if got := d.heard(); got != 0 {
-			t.Fatalf("%d heartbeats without a disk", got)
+		if n := d.heard(); n != 11 || !d.beats[n-1].WantFence || d.beats[n-1].WantShutDown {
+			t.Fatalf("%d heartbeats, the last %+v", n, d.beats[n-1])
 		}
 		if err := l.ShutDown(t.Context()); err != nil {
 			t.Fatal(err)
@@ -139,11 +140,14 @@ func TestStuckBrokerStops(t *testing.T) {
 		if took := time.Since(d.began) - 10500*time.Millisecond; took != 0 {
 			t.Errorf("the stop took %v, want none", took)
 		}
+		if last := d.beats[d.heard()-1]; last.WantFence || !last.WantShutDown {
+			t.Errorf("the last heartbeat is %+v", last)
+		}
 	})
 }
 
-// A broker whose disk does not work says nothing; one that was replaced by another process knows that it is fenced; what
-// fails again and again is not logged each time.
+// A broker whose disk hangs asks to be fenced until it works again; one that was replaced by another process knows that it is
+// fenced; what fails again and again is not logged each time.
 func TestHeartbeatsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fail error
@@ -151,8 +155,8 @@ func TestHeartbeatsThatFail(t *testing.T) {
 		var log bytes.Buffer
 		l := life(d, &log)
 		var mu sync.Mutex
-		var stuck error
-		l.o.Stuck = func() error { mu.Lock(); defer mu.Unlock(); return stuck }
+		var unfit error
+		l.o.Unfit = func() error { mu.Lock(); defer mu.Unlock(); return unfit }
 		defer l.Close()
 		if _, err := l.Register(t.Context(), raftctl.Registration{}); err != nil {
 			t.Fatal(err)
@@ -162,16 +166,29 @@ func TestHeartbeatsThatFail(t *testing.T) {
 		}
 		synctest.Wait() // a heartbeat that has found the disk well may be under way
 		mu.Lock()
-		stuck = errors.New("the disk hangs")
+		unfit = errors.New("the disk hangs")
 		mu.Unlock()
+		l.Wake()
+		synctest.Wait()
 		before := d.heard()
 		time.Sleep(10500 * time.Millisecond)
-		if got := d.heard(); got != before {
+		synctest.Wait()
+		for _, hb := range d.beats[before:] {
+			if !hb.WantFence {
+				t.Errorf("a heartbeat while the disk hung does not ask to be fenced: %+v", hb)
+			}
+		}
+		if got := d.heard(); got != before+10 {
 			t.Errorf("%d heartbeats while the disk hung", got-before)
 		}
 		mu.Lock()
-		stuck = nil
+		unfit = nil
 		mu.Unlock()
+		l.Wake()
+		synctest.Wait()
+		if last := d.beats[d.heard()-1]; last.WantFence {
+			t.Errorf("the disk works again, and the heartbeat is %+v", last)
+		}
 		d.mu.Lock()
 		fail = &raftctl.Error{Code: kerr.StaleBrokerEpoch}
 		d.mu.Unlock()

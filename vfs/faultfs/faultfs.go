@@ -58,6 +58,9 @@ type Rule struct {
 	Err error
 	// Short is how many bytes a hit write still writes.
 	Short int
+	// Hang, if not nil, makes a hit call wait until it is closed, before it does anything. In a bubble of testing/synctest
+	// that needs the tag sim (internal/xsync).
+	Hang <-chan struct{}
 	// Flip, if not 0 and Err is nil, is XORed into the byte at file position FlipAt whenever a hit read covers it.
 	Flip   byte
 	FlipAt int64
@@ -135,6 +138,7 @@ func (fs *FS) Before(hook func(op Op, name string)) {
 
 // fault is what a rule does to one call.
 type fault struct {
+	hang   <-chan struct{}
 	err    error
 	short  int
 	flip   byte
@@ -160,12 +164,15 @@ func (fs *FS) hit(op Op, name string) fault {
 		r.hits++
 		r.last = op
 		if out == (fault{}) {
-			out = fault{err: r.Err, short: r.Short, flip: r.Flip, flipAt: r.FlipAt}
+			out = fault{hang: r.Hang, err: r.Err, short: r.Short, flip: r.Flip, flipAt: r.FlipAt}
 		}
 	}
 	fs.mu.Unlock()
 	if hook != nil && op.changes() {
 		hook(op, name)
+	}
+	if out.hang != nil {
+		<-out.hang
 	}
 	return out
 }
