@@ -3,6 +3,7 @@ package raftctl
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -78,6 +79,21 @@ func (i *injector) AppendEntries(id raft.ServerID, target raft.ServerAddress, re
 	for wait := firstReach; ; wait = min(2*wait, lastReach) {
 		err := i.tell(id, target, req, resp)
 		if err == nil || heartbeat || i.handing.Load() || !i.reaches(id, req.Term) {
+			return err
+		}
+		<-time.After(wait)
+	}
+}
+
+// InstallSnapshot implements raft.Transport. The snapshot is read once, so it waits with it until the member can be reached.
+func (i *injector) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, req *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	heartbeat := raft.AppendEntriesRequest{RPCHeader: req.RPCHeader, Term: req.Term, Leader: req.Leader} //nolint:staticcheck // old field, still read by the follower
+	for wait := firstReach; ; wait = min(2*wait, lastReach) {
+		err := i.tell(id, target, &heartbeat, &raft.AppendEntriesResponse{})
+		if err == nil {
+			return i.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
+		}
+		if i.handing.Load() || !i.reaches(id, req.Term) {
 			return err
 		}
 		<-time.After(wait)

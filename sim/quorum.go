@@ -18,6 +18,8 @@ import (
 	"github.com/kajamq/kaja/raftctl"
 	"github.com/kajamq/kaja/raftctl/image"
 	"github.com/kajamq/kaja/raftctl/peer"
+	"github.com/kajamq/kaja/vfs"
+	"github.com/kajamq/kaja/vfs/faultfs"
 	"github.com/kajamq/kaja/vfs/memfs"
 	"github.com/kajamq/kaja/wire"
 	"github.com/kajamq/kaja/wire/coordrec"
@@ -35,6 +37,8 @@ type Quorum struct {
 	seed uint64
 	Net  *Network
 	Log  *Logs
+	// SnapshotBytes is raftctl.Options.SnapshotBytes of every member.
+	SnapshotBytes int64
 
 	mu      sync.Mutex // guards members' growth
 	members []*Member
@@ -67,6 +71,7 @@ type Member struct {
 	q        *Quorum
 	host     *Host
 	disk     *memfs.FS
+	faults   func(fs *faultfs.FS) // is given the disk's faults at each start; nil: it has none
 	founders []peer.ID
 	run      atomic.Pointer[running] // nil while it does not run
 }
@@ -128,7 +133,7 @@ func (m *Member) Begin(ctx context.Context) error {
 		return err
 	}
 	r.ctl, err = raftctl.Begin(ctx, raftctl.Options{
-		FS: m.disk, Dir: "/raft", ClusterID: m.ID.ClusterID, NodeID: m.ID.NodeID, DirectoryID: m.ID.DirectoryID,
+		FS: m.fs(), Dir: "/raft", SnapshotBytes: m.q.SnapshotBytes, ClusterID: m.ID.ClusterID, NodeID: m.ID.NodeID, DirectoryID: m.ID.DirectoryID,
 		Seed: mix(m.q.seed, uint64(m.ID.NodeID), 1), NewUUID: newIDs(mix(m.q.seed, uint64(m.ID.NodeID), uint64(time.Now().UnixNano()))),
 		Logger:  slog.New(slog.NewTextHandler(m.q.Log, nil)).With("node", m.host.name),
 		Configs: api.NewConfigs(cfg), Defaults: raftctl.Defaults{NumPartitions: 1, ReplicationFactor: 1},
@@ -149,6 +154,16 @@ func (m *Member) Begin(ctx context.Context) error {
 	r.wg.Go(func() { r.accept(identity) })
 	m.run.Store(r)
 	return nil
+}
+
+// fs is the disk as the controller of this start sees it.
+func (m *Member) fs() vfs.FS {
+	if m.faults == nil {
+		return m.disk
+	}
+	fs := faultfs.New(m.disk)
+	m.faults(fs)
+	return fs
 }
 
 // meets is where a node meets others.
