@@ -20,6 +20,7 @@ type injector struct {
 	raft  atomic.Pointer[raft.Raft] // nil until it runs
 	self  raft.ServerID
 	hangs func() bool
+	heard contacts
 	// handing is set while this node hands its leadership over. raft then waits, without an end, until the member's sender
 	// takes an order: a sender that waits here would take none.
 	handing atomic.Bool
@@ -69,7 +70,11 @@ func (i *injector) tell(id raft.ServerID, target raft.ServerAddress, req *raft.A
 	if err := i.fit(); err != nil {
 		return err
 	}
-	return i.NetworkTransport.AppendEntries(id, target, req, resp)
+	err := i.NetworkTransport.AppendEntries(id, target, req, resp)
+	if err == nil {
+		i.heard.note(id, time.Now())
+	}
+	return err
 }
 
 // AppendEntries implements raft.Transport. It fails when the leadership of the request's term, or the member, is gone; a

@@ -37,6 +37,8 @@ type HeartbeatReply struct {
 type liveness struct {
 	timeout  time.Duration
 	sessions map[wire.BrokerID]*session
+	// answered is when the broker's node has last answered raft; nil: unknown.
+	answered func(id wire.BrokerID) time.Time
 }
 
 type session struct {
@@ -74,6 +76,23 @@ func (l *liveness) lastHeard(id wire.BrokerID, at time.Time) {
 		}
 		s.heard = at
 	}
+}
+
+// end is when a session ends unless the broker is heard. A node that still answers raft lives: where its heartbeats are late
+// it is out of breath, and stopping it would not help. So a session ends half of itself after the node's last answer, but
+// after two of itself anyhow: a broker may have died within a node that lives.
+func (l *liveness) end(id wire.BrokerID, s *session) time.Time {
+	end, most := s.heard.Add(l.timeout), s.heard.Add(2*l.timeout)
+	if l.answered == nil {
+		return end
+	}
+	switch later := l.answered(id).Add(l.timeout / 2); {
+	case later.After(most):
+		return most
+	case later.After(end):
+		return later
+	}
+	return end
 }
 
 // forgive lengthens every session by the time that this process did not get to run: nobody was silent then, he was not heard.
@@ -206,7 +225,7 @@ func (d *decider) expire(l *liveness, img *image.Image, now time.Time) ([]coordr
 		if !ok || b.Fenced || b.Epoch != s.epoch {
 			continue
 		}
-		if now.Sub(s.heard) >= l.timeout && (oldest == nil || s.heard.Before(l.sessions[oldest.ID].heard)) {
+		if !now.Before(l.end(id, s)) && (oldest == nil || s.heard.Before(l.sessions[oldest.ID].heard)) {
 			oldest = b
 		}
 	}
@@ -225,7 +244,7 @@ func (l *liveness) next(img *image.Image) (time.Time, bool) {
 			delete(l.sessions, id)
 			continue
 		}
-		if end := s.heard.Add(l.timeout); !b.Fenced && (at.IsZero() || end.Before(at)) {
+		if end := l.end(id, s); !b.Fenced && (at.IsZero() || end.Before(at)) {
 			at = end
 		}
 	}

@@ -47,3 +47,28 @@ func TestSessionOfTheFormerController(t *testing.T) {
 		})
 	}
 }
+
+// A node that answers raft and whose heartbeats are late has twice the session; one that is dead has no more than the session.
+func TestSessionOfANodeThatAnswersRaft(t *testing.T) {
+	const timeout = 1500 * time.Millisecond
+	heard := time.Unix(1000, 0)
+	for _, tc := range []struct {
+		name     string
+		answered time.Duration // after it was heard
+		want     time.Duration
+	}{
+		{"it never answered", -time.Hour, timeout},
+		{"it died after its heartbeat", 10 * time.Millisecond, timeout},
+		{"it died just before the next one", 200 * time.Millisecond, timeout},
+		{"it stopped answering", time.Second, 1750 * time.Millisecond},
+		{"it answers", 2100 * time.Millisecond, 2850 * time.Millisecond},
+		{"it goes on answering", 2900 * time.Millisecond, 2 * timeout},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := &liveness{timeout: timeout, answered: func(wire.BrokerID) time.Time { return heard.Add(tc.answered) }}
+			if got := l.end(1, &session{heard: heard}).Sub(heard); got != tc.want {
+				t.Errorf("the session ends %v after the heartbeat, want %v", got, tc.want)
+			}
+		})
+	}
+}

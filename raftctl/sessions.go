@@ -31,6 +31,7 @@ func (c *Controller) newWatch(before wire.BrokerID) *watch {
 	if c.opts.Streams == nil {
 		return w
 	}
+	c.sessions.answered = c.inject.heard.of
 	if before != c.opts.NodeID {
 		c.sessions.lastHeard(before, c.raft.LastContact())
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -131,4 +132,42 @@ func (c *Cluster) leadingBut(not *Node) *Node {
 		}
 	}
 	return nil
+}
+
+// Heartbeats wait for nothing that is slow: while the disk of a node does nothing, for three sessions but not for as long as
+// it takes to call that a hang, nobody is fenced, whether it is the disk of the node that leads the metadata, which can then
+// neither commit nor apply anything, or of another one.
+func TestHeartbeatsWaitForNoDisk(t *testing.T) {
+	if !locksMayWait {
+		t.Skip("needs the tag sim: a disk hangs while locks are held")
+	}
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c := NewCluster(t, seed)
+		nodes := c.Form(3)
+		disks := newSickDisks(nodes)
+		if err := c.StartAll(t.Context(), nodes...); err != nil {
+			t.Fatal(err)
+		}
+		replicated(t, c, "t", 3, nil)
+		whole(t, c, "t", time.Minute)
+		controller := c.Controller(time.Minute)
+		stop := load(t, c, history.New(), 3)
+		for i := range nodes {
+			release := disks.hang(i, "")
+			time.Sleep(5 * time.Second)
+			release()
+			time.Sleep(5 * time.Second)
+		}
+		stop()
+		if said := c.Log.String(); strings.Contains(said, "fenced") {
+			for line := range strings.Lines(said) {
+				if strings.Contains(line, "fenced") {
+					t.Error(line)
+				}
+			}
+		}
+		if now := c.Controller(time.Minute); now != controller {
+			t.Errorf("%s leads the metadata, it was %s", now.Name(), controller.Name())
+		}
+	})
 }

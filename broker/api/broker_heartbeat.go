@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kajamq/kaja/broker/server"
 	"github.com/kajamq/kaja/raftctl"
@@ -18,6 +19,9 @@ import (
 // the broker. Errors: 31 for another broker's id, 41, 77, 102.
 type brokerHeartbeat struct {
 	controller brokerController
+	// patience is how long an answer is waited for, which rests on what the controller commits and applies. The heartbeat
+	// counts from its arrival; a broker that is not answered at all would connect anew each time.
+	patience time.Duration
 
 	mu    sync.Mutex
 	conns map[*server.Conn]wire.BrokerEpoch // connections that carry heartbeats, and whose
@@ -43,7 +47,7 @@ func (h *brokerHeartbeat) handle(ctx context.Context, req *server.Request, w ser
 	if gone, ok := wire.Tag(&msg.UnknownTags, wire.TagGoneTopics); ok {
 		hb.Gone = slices.Clone(wire.ParseUUIDs(gone))
 	}
-	ctx, cancel := context.WithTimeout(ctx, alterTimeout)
+	ctx, cancel := context.WithTimeout(ctx, h.patience)
 	defer cancel()
 	reply, err := h.controller.Heartbeat(ctx, hb)
 	if err != nil {

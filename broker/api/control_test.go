@@ -33,7 +33,7 @@ func nodeKit(t testing.TB) (*metaNode, suspects) {
 	s := suspects{n.controller, make(chan wire.BrokerID, 1)}
 	n.handlers[56] = alterPartition{s}.handle
 	n.handlers[62] = brokerRegistration{controller: s, clusterID: n.controller.Image().ClusterID()}.handle
-	n.handlers[63] = (&brokerHeartbeat{controller: s, conns: map[*server.Conn]wire.BrokerEpoch{}}).handle
+	n.handlers[63] = (&brokerHeartbeat{controller: s, patience: alterTimeout, conns: map[*server.Conn]wire.BrokerEpoch{}}).handle
 	n.handlers[67] = allocateProducerIDs{s}.handle
 	n.handlers[73] = assignReplicasToDirs{s}.handle
 	return n, s

@@ -118,7 +118,7 @@ func Table(s Services) []Entry {
 		admin(60, 0, 2, describeCluster{images: s.Images, endpoints: s.Endpoints, controllerListener: s.ControllerListener, controllers: s.QuorumEndpoints}.handle),
 		data(61, 0, 0, (&describeProducers{images: s.Images, parts: s.Partitions}).handle),
 		node(62, 0, 4, brokerRegistration{controller: s.Controller, clusterID: s.ClusterID}.handle),
-		node(63, 0, 2, (&brokerHeartbeat{controller: s.Controller, conns: map[*server.Conn]wire.BrokerEpoch{}}).handle),
+		node(63, 0, 2, (&brokerHeartbeat{controller: s.Controller, patience: s.Config.Duration("broker.session.timeout.ms") / 3, conns: map[*server.Conn]wire.BrokerEpoch{}}).handle),
 		fwd.entry(64, 0, 0, unregisterBroker{s.Controller}.handle),
 		data(65, 0, 0, describeTransactions{s.Txns}.handle),
 		data(66, 0, 2, listTransactions{s.Txns}.handle),

@@ -35,7 +35,8 @@ const (
 
 // budget is the memory that requests may take between their first byte and the end of stage one.
 //
-// Three parts keep it live. Small requests have a part of their own, so they never wait for large ones. One request at
+// Three parts keep it live. Small requests have a part of their own, so they never wait for large ones; those of nodes wait
+// for nobody. One request at
 // a time, the favoured one, may draw on a reserve that holds the largest frame once the common part is used up: of several
 // that have each received a piece and need more, one can always be completed, then the next. And while anyone
 // waits, a timer looks for those that hold memory and send nothing.
@@ -61,6 +62,7 @@ type budget struct {
 
 // claim is what one request holds. Used by one reader; cancel may come from anywhere.
 type claim struct {
+	node                   bool  // of a node that has proven who it is: there are few, and no client keeps their heartbeats waiting
 	common, reserve, small int64 // held of each part
 	want, all              int64 // want > 0 while it waits: what it asked acquire for
 	granted                chan int64
@@ -146,7 +148,7 @@ func (b *budget) takeLocked(c *claim, behind bool) int64 {
 	case !behind && b.usedCommon+n <= b.common:
 		b.usedCommon += n
 		c.common += n
-	case c.size <= smallClaim && c.held()+n <= maxSmallHeld && b.usedSmall+n <= b.small:
+	case c.size <= smallClaim && c.held()+n <= maxSmallHeld && (c.node || b.usedSmall+n <= b.small):
 		b.usedSmall += n
 		c.small += n
 	case b.favoured != nil && b.favoured != c:

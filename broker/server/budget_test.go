@@ -94,6 +94,52 @@ func TestBudgetHonestGrowers(t *testing.T) {
 	})
 }
 
+// TestBudgetOfNodes fills every part of the budget: a small request of a node waits for none of it, a client's does.
+func TestBudgetOfNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(1<<20, 64<<10, 10*time.Second)
+		defer b.close()
+		full := claim{size: 1 << 20}
+		for n := b.limit(); n > 0; n /= 2 {
+			for b.tryAcquire(&full, n) {
+			}
+		}
+		var small []*claim
+		for b.usedSmall+1024 <= b.small {
+			c := &claim{size: 1024}
+			small = append(small, c)
+			if _, waited, err := b.acquire(c, 1024, 1024); waited || err != nil {
+				t.Fatal(waited, err)
+			}
+		}
+		b.favoured = &full
+		client := make(chan error, 1)
+		go func() {
+			c := claim{size: 2048}
+			_, _, err := b.acquire(&c, 2048, 2048)
+			client <- err
+		}()
+		synctest.Wait()
+		node := claim{size: 2048, node: true}
+		if n, waited, err := b.acquire(&node, 2048, 2048); n != 2048 || waited || err != nil {
+			t.Errorf("a node's request got %d, waited %v, %v", n, waited, err)
+		}
+		select {
+		case err := <-client:
+			t.Errorf("a client's request does not wait: %v", err)
+		default:
+		}
+		b.release(&node)
+		for _, c := range small {
+			b.release(c)
+		}
+		b.release(&full)
+		if err := <-client; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestBudgetRandom runs random requests and checks that the parts never hold more than they can and end empty.
 func TestBudgetRandom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -64,6 +64,7 @@ func (c *conn) meet() (closeKind, error) {
 		return closeHandshake, fmt.Errorf("%d bytes lie before the handshake's end", len(nc.prefix))
 	}
 	c.info.SetPeer(id)
+	c.claim.node = true
 	c.in.w = copy(c.in.look[:], nc.prefix)
 	now := time.Now()
 	c.started = true
