@@ -40,6 +40,7 @@ type cluster struct {
 	brokers    *peerclient.Client                 // to brokers at their inter-broker listener
 	controller atomic.Pointer[raftctl.Controller] // nil until it runs
 	at         peer.Joining                       // where this node accepts connections
+	given      givenIDs
 
 	ctx    context.Context // of calls that are answered, by the server's goroutines; ends with close
 	cancel context.CancelFunc
@@ -168,27 +169,22 @@ func (c *cluster) reply(q peer.Question, by peer.ID) peer.Answer {
 		c.admit(ctl, *q.Join, by, &a)
 	case q.Status:
 		a.Applied = ctl.Status().Applied
+	case q.NextID && ctl.Leading():
+		a.NextID = int32(c.given.next(ctl.Image(), c.identity.Load().Self().NodeID, time.Now()))
 	case q.NextID:
-		a.NextID = c.nextID()
+		a.Leader = c.leaderAddress(ctl)
 	}
 	return a
 }
 
-// nextID is the lowest node id from 1 on that no node of the cluster has.
-func (c *cluster) nextID() int32 {
-	img := c.book.image()
-	taken := map[wire.BrokerID]bool{c.identity.Load().Self().NodeID: true}
-	for n := range img.Nodes() {
-		taken[n.ID] = true
+// leaderAddress is where the node that leads the metadata accepts connections; "" where that is not known.
+func (c *cluster) leaderAddress(ctl *raftctl.Controller) string {
+	if leader, ok := ctl.Leader(); ok {
+		if at := c.book.addresses(leader); len(at) > 0 {
+			return at[0]
+		}
 	}
-	for b := range img.Brokers() {
-		taken[b.ID] = true
-	}
-	id := wire.BrokerID(1)
-	for taken[id] {
-		id++
-	}
-	return int32(id)
+	return ""
 }
 
 // ask asks the node id, wherever it may be.

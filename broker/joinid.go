@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kajamq/kaja/broker/config"
 	"github.com/kajamq/kaja/raftctl/peer"
@@ -11,7 +12,8 @@ import (
 )
 
 // JoinID is the node.id for a node that joins a cluster and was given none: that of its directory, else the lowest that no
-// node of the cluster has. It reads, and asks the nodes that the settings name.
+// node of the cluster has, which is kept for it for a while (givenIDs). It reads, and asks the nodes that the settings name
+// for the one that leads.
 func JoinID(ctx context.Context, env Env, cfg *config.Config) (wire.BrokerID, error) {
 	meta, err := readMeta(env.FS, cfg.MetadataDir())
 	if err != nil {
@@ -20,12 +22,36 @@ func JoinID(ctx context.Context, env Env, cfg *config.Config) (wire.BrokerID, er
 	if meta != nil {
 		return meta.nodeID, nil
 	}
-	a, err := askCluster(ctx, env, cfg, peer.Question{NextID: true})
+	a, err := askLeader(ctx, env, cfg)
 	if err != nil {
 		return wire.NoBroker, &StartError{What: "ask the cluster for a node.id", Err: err,
 			Todo: "Check --join and --token, and that the node there runs and can be reached; or set node.id."}
 	}
 	return wire.BrokerID(a.NextID), nil
+}
+
+// askLeader asks for a node.id until the node that leads has answered, or no named node does: an election takes moments.
+func askLeader(ctx context.Context, env Env, cfg *config.Config) (peer.Answer, error) {
+	q := peer.Question{NextID: true}
+	for {
+		a, err := askCluster(ctx, env, cfg, q)
+		if err != nil {
+			return a, err
+		}
+		if a.NextID == 0 && a.Leader != "" {
+			a, _ = askAt(ctx, env, cfg, []string{a.Leader}, q) // it may be gone; another leads soon
+		}
+		if a.NextID != 0 {
+			return a, nil
+		}
+		timer := time.NewTimer(joinRetry)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return peer.Answer{}, errors.New("nobody leads the metadata quorum")
+		}
+	}
 }
 
 // nobody is who a command is for the nodes that it asks: nobody's id.
@@ -38,6 +64,11 @@ func askCluster(ctx context.Context, env Env, cfg *config.Config, q peer.Questio
 	if err != nil {
 		return peer.Answer{}, err
 	}
+	return askAt(ctx, env, cfg, quorum.Listed, q)
+}
+
+// askAt asks the nodes at these addresses.
+func askAt(ctx context.Context, env Env, cfg *config.Config, at []string, q peer.Question) (peer.Answer, error) {
 	id := nobody
 	id.ClusterID = cfg.String("kaja.cluster.id")
 	identity, err := peer.NewIdentity(id, cfg.Secret())
@@ -45,7 +76,7 @@ func askCluster(ctx context.Context, env Env, cfg *config.Config, q peer.Questio
 		return peer.Answer{}, fmt.Errorf("kaja.cluster.secret: %w", err)
 	}
 	errs := []error{}
-	for _, addr := range quorum.Listed {
+	for _, addr := range at {
 		a, err := peer.Caller{Identity: identity, Dial: env.Dial}.Ask(ctx, addr, peer.Anybody, q)
 		if err == nil {
 			return a, nil

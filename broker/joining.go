@@ -23,11 +23,7 @@ func (c *cluster) resolve(node wire.BrokerID) (string, peer.ID, error) {
 // another disk, keeps the id: two processes with one id would take each other's place again and again.
 func (c *cluster) admit(ctl *raftctl.Controller, j peer.Joining, by peer.ID, a *peer.Answer) {
 	if !ctl.Leading() {
-		if leader, ok := ctl.Leader(); ok {
-			if at := c.book.addresses(leader); len(at) > 0 {
-				a.Leader = at[0]
-			}
-		}
+		a.Leader = c.leaderAddress(ctl)
 		return
 	}
 	if n, ok := ctl.Image().Node(by.NodeID, by.DirectoryID); ok && n.Port == 0 {

@@ -2,10 +2,15 @@ package sim
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/kajamq/kaja/broker"
+	"github.com/kajamq/kaja/broker/config"
 	"github.com/kajamq/kaja/vfs/memfs"
 )
 
@@ -153,4 +158,44 @@ func clusterOnDisk(t *testing.T, n *Node) string {
 	}
 	id, _, _ := strings.Cut(rest, "\n")
 	return id
+}
+
+// Nodes that join at the same moment without a node.id, at different nodes of the cluster, are given different ones; one that
+// was given and not used is free again after a while.
+func TestJoinersAtTheSameMomentGetDifferentIDs(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c := NewCluster(t, seed)
+		nodes := startThree(t, c, controllersOnly...)
+		awaitNodes(t, c, 3)
+		ids := make([]int, 5)
+		ask := func(i int) {
+			cfg, _, err := config.Load(config.Sources{Set: []string{clusterSecret, "log.dirs=/empty",
+				fmt.Sprintf("controller.quorum.bootstrap.servers=%s:9093", nodes[i%3].Name())}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			p := c.Net.Host(fmt.Sprintf("joiner-%d", i)).Boot()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			id, err := broker.JoinID(ctx, broker.Env{FS: memfs.New(time.Now), Dial: p.Dial, Hostname: func() (string, error) { return "joiner", nil }}, cfg)
+			if err != nil {
+				t.Error(err)
+			}
+			ids[i] = int(id)
+		}
+		var wg sync.WaitGroup
+		for i := range ids {
+			wg.Go(func() { ask(i) })
+		}
+		wg.Wait()
+		slices.Sort(ids)
+		if !slices.Equal(ids, []int{4, 5, 6, 7, 8}) {
+			t.Errorf("the ids %v were given", ids)
+		}
+		time.Sleep(time.Minute)
+		if ask(0); ids[0] != 4 {
+			t.Errorf("node.id %d was given, and 4 is free again", ids[0])
+		}
+	})
 }

@@ -25,7 +25,7 @@ type Question struct {
 	Founder string   `json:",omitempty"` // by whom it is founded: who asks
 	Join    *Joining `json:",omitempty"` // who asks wants to be a member, or says where it is now
 	Status  bool     `json:",omitempty"` // how far the other node is
-	NextID  bool     `json:",omitempty"` // the lowest node id that nobody has
+	NextID  bool     `json:",omitempty"` // a node id that nobody has
 }
 
 // Joining is what a node says of itself when it joins.
@@ -39,12 +39,13 @@ type Joining struct {
 type Answer struct {
 	Candidate Candidate
 	Refused   string `json:",omitempty"` // why the question was not followed
-	// Joined answers Join: who asks is a member. If it is not, Leader is the host:port of the node to ask; "" if unknown.
+	// Joined answers Join: who asks is a member. If it is not, or NextID is not answered, Leader is the host:port of the node
+	// to ask; "" if unknown.
 	Joined bool   `json:",omitempty"`
 	Leader string `json:",omitempty"`
 	// Applied answers Status: the index of the last entry of the metadata log that the node has applied.
 	Applied uint64 `json:",omitempty"`
-	// NextID answers NextID.
+	// NextID answers NextID: 0 where the node does not lead.
 	NextID int32 `json:",omitempty"`
 }
 
