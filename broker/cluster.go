@@ -74,6 +74,9 @@ func newCluster(o clusterOptions) (*cluster, error) {
 		ID:         peer.ID{ClusterID: o.Identity.ClusterID, NodeID: o.Identity.NodeID, DirectoryID: o.Identity.Metadata.ID},
 		Controller: o.Config.Controller(), Founded: o.Founded, Founder: o.Identity.Founder,
 	}
+	if f := o.Identity.Formatted; f != nil {
+		self.Quorum, self.Joins = f.quorum(), f.Joins
+	}
 	c.former = peer.NewFormer(peer.FormerOptions{
 		Self: self, Listed: o.Quorum.Listed, Secret: c.secret, Dial: o.Env.Dial, NewClusterID: o.NewCluster,
 		Adopt: func(id, founder string) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kajamq/kaja/broker/api"
 	"github.com/kajamq/kaja/raftctl/image"
+	"github.com/kajamq/kaja/raftctl/peer"
 	"github.com/kajamq/kaja/vfs"
 	"github.com/kajamq/kaja/wire"
 	"github.com/kajamq/kaja/wire/batch"
@@ -166,6 +167,16 @@ func (f *Formatted) alone(file string, node wire.BrokerID, dir wire.UUID) error 
 		return nil
 	}
 	return &StartError{What: "use the formatted directory of " + file, Err: err, Todo: todo}
+}
+
+// quorum is the voters that were written down, by node id.
+func (f *Formatted) quorum() []peer.ID {
+	var out []peer.ID
+	for _, v := range f.Voters {
+		out = append(out, peer.ID{NodeID: v.ID, DirectoryID: v.DirectoryID})
+	}
+	slices.SortFunc(out, func(a, b peer.ID) int { return int(a.NodeID) - int(b.NodeID) })
+	return out
 }
 
 // levels is the levels of features that the format asks for, nil for kaja's own choice.

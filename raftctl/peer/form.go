@@ -1,9 +1,12 @@
 package peer
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/kajamq/kaja/wire"
 )
 
 // Candidate is what a listed node says of itself while a cluster forms.
@@ -13,6 +16,10 @@ type Candidate struct {
 	Founded    bool // it holds, or is about to hold, a metadata log
 	// Founder is the ID, as text, of the node that it has let found the cluster; "" for none yet.
 	Founder string
+	// Quorum is the first voters, by node id, that its directory was formatted for; nil: nobody has said.
+	Quorum []ID `json:",omitempty"`
+	// Joins: its directory was formatted to join a quorum, and to be none of the first voters.
+	Joins bool `json:",omitempty"`
 }
 
 // Plan is what a node does next while a cluster forms.
@@ -20,7 +27,7 @@ type Plan struct {
 	Step Step
 	// ClusterID is the cluster to join, or to found; "" to found one under a new id.
 	ClusterID string
-	Founders  []ID // of Found: the controllers, by node id
+	Founders  []ID // of Found: the first voters, by node id
 	// Addresses is where those who answered are, by their ids without the cluster's.
 	Addresses map[ID]string
 }
@@ -38,7 +45,8 @@ const (
 // Decide says what self does when it has heard answers, by the address asked, of all that are listed. The rules make one
 // cluster or none: only the lowest controller id founds, only after every listed node has answered, only while none of
 // them holds metadata, only under one cluster id, and only if every node lets it, which each does for one node, once for
-// all: so that lists which overlap do not make two clusters of one id either (C12).
+// all: so that lists which overlap do not make two clusters of one id either (C12). Where directories were formatted for a
+// quorum, its members are the first voters, and the lowest of them founds.
 func Decide(self Candidate, listed []string, answers map[string]Candidate) (Plan, error) {
 	byNode := map[int32]Candidate{}
 	cluster, listedSelf := "", false
@@ -68,11 +76,9 @@ func Decide(self Candidate, listed []string, answers map[string]Candidate) (Plan
 	if !listedSelf || !self.Controller || len(answers) < len(listed) {
 		return Plan{Step: Wait}, nil
 	}
-	var founders []ID
-	for _, node := range slices.Sorted(maps.Keys(byNode)) {
-		if c := byNode[node]; c.Controller {
-			founders = append(founders, c.ID)
-		}
+	founders, err := firstVoters(byNode)
+	if err != nil {
+		return Plan{}, err
 	}
 	if founders[0].NodeID != self.ID.NodeID {
 		return Plan{Step: Wait}, nil
@@ -84,3 +90,39 @@ func Decide(self Candidate, listed []string, answers map[string]Candidate) (Plan
 	}
 	return Plan{Step: Found, ClusterID: cluster, Founders: founders}, nil
 }
+
+// firstVoters are the controllers among the listed nodes that a new cluster begins with, by node id.
+func firstVoters(byNode map[int32]Candidate) ([]ID, error) {
+	var written, founders []ID
+	var by wire.BrokerID
+	for _, node := range slices.Sorted(maps.Keys(byNode)) {
+		c := byNode[node]
+		switch {
+		case len(c.Quorum) == 0:
+		case written == nil:
+			written, by = c.Quorum, c.ID.NodeID
+		case !slices.EqualFunc(written, c.Quorum, sameNode):
+			return nil, fmt.Errorf("the directories of nodes %d and %d were formatted for different quorums", by, node)
+		}
+		if c.Controller && !c.Joins {
+			founders = append(founders, c.ID)
+		}
+	}
+	if written == nil {
+		if len(founders) == 0 {
+			return nil, errors.New("every listed node was formatted with --no-initial-controllers, to join a quorum: format one of them with --standalone, or begin with empty directories")
+		}
+		return founders, nil
+	}
+	for _, w := range written {
+		if i := slices.IndexFunc(founders, func(f ID) bool { return sameNode(f, w) }); i < 0 {
+			return nil, fmt.Errorf("the directory of node %d was formatted for a quorum with %s, which is no controller among the listed nodes", by, w)
+		}
+	}
+	return slices.DeleteFunc(founders, func(f ID) bool {
+		return !slices.ContainsFunc(written, func(w ID) bool { return sameNode(f, w) })
+	}), nil
+}
+
+// sameNode compares nodes, whatever they know of their cluster.
+func sameNode(a, b ID) bool { return a.NodeID == b.NodeID && a.DirectoryID == b.DirectoryID }

@@ -122,6 +122,9 @@ func (f *Former) carryOut(ctx context.Context, plan *Plan) (done bool, err error
 	if err != nil || len(missing) > 0 || again.Step != Found {
 		return false, err
 	}
+	if len(again.Founders) != len(plan.Founders) {
+		return false, nil
+	}
 	for i := range again.Founders {
 		if again.Founders[i].ClusterID != plan.ClusterID || again.Founders[i].DirectoryID != plan.Founders[i].DirectoryID {
 			return false, nil
