@@ -54,6 +54,17 @@ func nodeOf(id peer.ID, j peer.Joining) image.Node {
 	return image.Node{ID: id.NodeID, DirectoryID: id.DirectoryID, Host: j.Host, Port: j.Port, Controller: j.Controller}
 }
 
+// whomToAsk is every address that is known, once; first that of the leader, unless it is "".
+func (c *cluster) whomToAsk(leader string) []string {
+	targets := append(slices.Clone(c.quorum.Listed), c.book.everybody()...)
+	slices.Sort(targets)
+	targets = slices.Compact(targets)
+	if leader == "" {
+		return targets
+	}
+	return append([]string{leader}, slices.DeleteFunc(targets, func(at string) bool { return at == leader })...)
+}
+
 // join tells the cluster where this node is, which makes it a member if it is none, and returns when the leader has
 // noted it. The error is a *peer.Refusal or that of ctx.
 func (c *cluster) join(ctx context.Context) error {
@@ -67,12 +78,7 @@ func (c *cluster) join(ctx context.Context) error {
 				return nil
 			}
 		}
-		targets := append(slices.Clone(c.quorum.Listed), c.book.everybody()...)
-		slices.Sort(targets)
-		targets = slices.Compact(targets)
-		if leader != "" {
-			targets = append([]string{leader}, targets...)
-		}
+		targets := c.whomToAsk(leader)
 		leader = ""
 		for _, addr := range targets {
 			var a peer.Answer

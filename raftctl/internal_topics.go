@@ -17,8 +17,8 @@ type raised struct {
 
 // raiseInternal gives internal topics the replicas that they would have been made with, had the cluster been as large
 // then as it is now: factors names the topics whose replication factor was left to kaja, and what it is to be. A topic is
-// raised once so many brokers are in service. The new replicas follow, and join the ISR by themselves; nothing is taken
-// away from anybody.
+// raised once so many brokers are in service. The new replicas follow, and join the ISR by themselves. The leader stays; but
+// the brokers are preferred in turn, so that the next balancing spreads the leaderships over all of them.
 func (d *decider) raiseInternal(img *image.Image, factors map[string]int) ([]coordrec.MetadataRecord, []raised) {
 	usable := usableBrokers(img)
 	var records []coordrec.MetadataRecord
@@ -34,15 +34,18 @@ func (d *decider) raiseInternal(img *image.Image, factors map[string]int) ([]coo
 		if !ok || len(usable) < factors[name] {
 			continue
 		}
-		given := map[wire.BrokerID]int{}
+		g := growth{img: img, usable: usable, rf: factors[name], given: map[wire.BrokerID]int{}, preferred: map[wire.BrokerID]int{}}
 		for _, p := range t.Partitions {
 			for _, r := range p.Replicas {
-				given[r]++
+				g.given[r]++
+			}
+			if len(p.Replicas) >= g.rf {
+				g.preferred[p.Replicas[0]]++
 			}
 		}
 		before := len(records)
 		for _, p := range t.Partitions {
-			if r := grow(img, t, p, factors[name], usable, given); r != nil {
+			if r := g.grow(t, p); r != nil {
 				records = append(records, r)
 			}
 		}
@@ -64,22 +67,31 @@ func usableBrokers(img *image.Image) []*image.Broker {
 	return out
 }
 
+// growth is the growing of one topic's partitions to rf replicas.
+type growth struct {
+	img       *image.Image
+	usable    []*image.Broker
+	rf        int
+	given     map[wire.BrokerID]int // replicas of the topic
+	preferred map[wire.BrokerID]int // partitions of which the broker is to be the leader, of those that have rf replicas
+}
+
 // grow adds replicas to a partition: brokers of racks that it is not in first, then those that were given the fewest of
-// the topic.
-func grow(img *image.Image, t *image.Topic, p *image.Partition, rf int, usable []*image.Broker, given map[wire.BrokerID]int) coordrec.MetadataRecord {
-	if len(p.Replicas) >= rf || len(p.Adding) > 0 || len(p.Removing) > 0 {
+// the topic. The one that is preferred the least is put first.
+func (g *growth) grow(t *image.Topic, p *image.Partition) coordrec.MetadataRecord {
+	if len(p.Replicas) >= g.rf || len(p.Adding) > 0 || len(p.Removing) > 0 {
 		return nil
 	}
 	replicas, dirs := slices.Clone(p.Replicas), slices.Clone(p.Directories)
 	racks := map[string]bool{}
 	for _, r := range replicas {
-		if b, ok := img.Broker(r); ok {
+		if b, ok := g.img.Broker(r); ok {
 			racks[b.Rack] = true
 		}
 	}
-	for len(replicas) < rf {
+	for len(replicas) < g.rf {
 		var left []*image.Broker
-		for _, b := range usable {
+		for _, b := range g.usable {
 			if !image.Contains(replicas, b.ID) {
 				left = append(left, b)
 			}
@@ -88,17 +100,33 @@ func grow(img *image.Image, t *image.Topic, p *image.Partition, rf int, usable [
 			return nil
 		}
 		b := slices.MinFunc(left, func(a, b *image.Broker) int {
-			return cmp.Or(cmp.Compare(number(racks[a.Rack]), number(racks[b.Rack])), cmp.Compare(given[a.ID], given[b.ID]), cmp.Compare(a.ID, b.ID))
+			return cmp.Or(cmp.Compare(number(racks[a.Rack]), number(racks[b.Rack])), cmp.Compare(g.given[a.ID], g.given[b.ID]), cmp.Compare(a.ID, b.ID))
 		})
-		given[b.ID]++
+		g.given[b.ID]++
 		racks[b.Rack] = true
 		replicas = append(replicas, b.ID)
-		dirs = append(dirs, directories(img, []wire.BrokerID{b.ID})...)
+		dirs = append(dirs, directories(g.img, []wire.BrokerID{b.ID})...)
 	}
+	first := 0
+	for i, r := range replicas {
+		if g.preferred[r] < g.preferred[replicas[first]] {
+			first = i
+		}
+	}
+	g.preferred[replicas[first]]++
+	toFront(replicas, first)
+	toFront(dirs, first)
 	return &coordrec.PartitionChangeRecord{
 		PartitionID: p.ID, TopicID: t.ID, Leader: coordrec.NoLeaderChange, LeaderRecoveryState: coordrec.NoRecoveryChange,
 		Replicas: replicas, Directories: dirs,
 	}
+}
+
+// toFront moves element i to the front.
+func toFront[T any](s []T, i int) {
+	x := s[i]
+	copy(s[1:], s[:i])
+	s[0] = x
 }
 
 func number(b bool) int {

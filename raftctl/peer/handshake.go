@@ -150,7 +150,8 @@ func (i *Identity) Accept(conn net.Conn, admit func(Kind, ID) error) (Kind, ID, 
 	if err := i.verify(conn, "dialer", t); err != nil {
 		return kind, other, err
 	}
-	// Now, not earlier: a stranger is not told whether he guessed the cluster.
+	// After the proof, so that what is said about another cluster's node is about a node. Which cluster this is, the hello has
+	// told whoever asked.
 	if err := i.sameCluster(other, kind); err != nil {
 		return kind, other, err
 	}
