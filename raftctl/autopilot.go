@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kajamq/kaja/internal/planted"
 	"github.com/kajamq/kaja/raftctl/peer"
 	"github.com/kajamq/kaja/wire"
 )
@@ -76,8 +77,8 @@ func planVoters(members []candidate) voterChange {
 		ready = append(ready, m.ID)
 	}
 	switch target, now := targetVoters(len(nodes)), len(voters); {
-	case now < target && now == 1 && len(ready) >= 2:
-		return voterChange{Promote: ready[:2]}
+	case now < target && now == 1 && (len(ready) >= 2 || len(ready) == 1 && planted.On(planted.PromotedAlone)):
+		return voterChange{Promote: ready[:min(2, len(ready))]}
 	case now < target && now > 1 && len(ready) >= 1:
 		return voterChange{Promote: ready[:1]}
 	case now > target:
@@ -165,7 +166,7 @@ func (p *pilot) look(members []candidate) {
 		}
 		wg.Go(func() {
 			s, err := c.opts.Status(ctx, m.ID)
-			caughtUp[i] = err == nil && before > 0 && s.Applied >= before
+			caughtUp[i] = err == nil && before > 0 && (s.Applied >= before || planted.On(planted.PromotedBehind))
 		})
 	}
 	wg.Wait()
@@ -183,7 +184,7 @@ func (p *pilot) look(members []candidate) {
 		if _, ok := p.since[id]; !ok {
 			p.since[id] = now
 		}
-		members[i].Stable = now.Sub(p.since[id]) >= stable
+		members[i].Stable = now.Sub(p.since[id]) >= stable || planted.On(planted.PromotedAtOnce)
 	}
 	for id := range p.since {
 		if !seen[id] {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/kajamq/kaja/internal/planted"
 )
 
 // injector is a raft transport that also takes requests of this node to itself, that waits for members that cannot be
@@ -38,7 +39,7 @@ var errDiskHangs = errors.New("a disk of this node hangs: it does not lead the m
 // fit is nil unless a disk hangs and another voter could lead. Followers that hear nothing elect one, and a leader that none of
 // them answers steps down.
 func (i *injector) fit() error {
-	if i.hangs == nil || !i.hangs() {
+	if i.hangs == nil || !i.hangs() || planted.On(planted.LeadsWithoutDisk) {
 		return nil
 	}
 	if r := i.raft.Load(); r != nil && slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool {

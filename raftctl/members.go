@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/kajamq/kaja/internal/planted"
 	"github.com/kajamq/kaja/raftctl/image"
 	"github.com/kajamq/kaja/raftctl/peer"
 	"github.com/kajamq/kaja/wire"
@@ -89,6 +90,9 @@ func (c *Controller) AddNode(ctx context.Context, id peer.ID) error {
 	for _, m := range members {
 		if m.ID.NodeID == id.NodeID && m.ID.DirectoryID == id.DirectoryID {
 			return nil
+		}
+		if m.ID.NodeID == id.NodeID && planted.On(planted.WipedVotes) {
+			return c.Promote(ctx, id)
 		}
 	}
 	return c.memberChange(ctx, c.raft.AddNonvoter(serverID(id), raft.ServerAddress(id.String()), 0, rpcTimeout))

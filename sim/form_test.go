@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -91,63 +92,74 @@ func (n *formNode) stop() {
 
 // Three nodes are started at any times, killed, started again and cut off from each other while they form a cluster: in
 // the end it is one, and whatever the moment it was never two (C12). In every second seed the nodes have lists that
-// differ but overlap, which must not make two clusters either.
+// differ but overlap, in every third they were formatted with one cluster id, which must not make two clusters either.
 func TestFormingMakesOneClusterOrNone(t *testing.T) {
 	eachSeed(t, func(t *testing.T, seed uint64) {
-		net := NewNetwork(seed, DefaultLatency)
-		defer net.Close()
-		rng := rand.New(rand.NewPCG(seed, 0x666f726d))
-		all := []string{"n1" + quorumPort, "n2" + quorumPort, "n3" + quorumPort}
-		odd := seed%2 == 0
-		var nodes []*formNode
-		for i := 1; i <= 3; i++ {
-			n := &formNode{id: peer.ID{NodeID: wire.BrokerID(i), DirectoryID: wire.UUID{0: 7, 15: byte(i)}}, host: net.Host(fmt.Sprintf("n%d", i)), listed: all}
-			if odd {
-				n.listed = [][]string{all[:2], all[1:], all}[i-1]
-			}
-			nodes = append(nodes, n)
+		if err := form(t, seed); err != nil {
+			t.Error(err)
 		}
-		started := map[*formNode]bool{}
-		for range 12 {
-			n := nodes[rng.IntN(3)]
-			switch {
-			case !started[n]:
-				n.start(t)
-				started[n] = true
-			case rng.IntN(2) == 0:
-				n.stop()
-				started[n] = false
-			default:
-				other := nodes[rng.IntN(3)].host.name
-				net.Cut(n.host.name, other)
-				time.Sleep(time.Duration(rng.IntN(8000)) * time.Millisecond)
-				net.Heal(n.host.name, other)
-			}
-			time.Sleep(time.Duration(rng.IntN(2000)) * time.Millisecond)
-		}
-		for _, n := range nodes {
-			if !started[n] {
-				n.start(t)
-			}
-		}
-		time.Sleep(30 * time.Second)
-		for _, n := range nodes {
-			n.stop()
-		}
-		checkFormed(t, nodes, odd)
 	})
 }
 
-// checkFormed wants one founder at most, and everybody who has a plan in its cluster.
-func checkFormed(t *testing.T, nodes []*formNode, odd bool) {
+// form has three nodes form a cluster, and says what is wrong with it.
+func form(t *testing.T, seed uint64) error {
 	t.Helper()
+	net := NewNetwork(seed, DefaultLatency)
+	defer net.Close()
+	rng := rand.New(rand.NewPCG(seed, 0x666f726d))
+	all := []string{"n1" + quorumPort, "n2" + quorumPort, "n3" + quorumPort}
+	odd := seed%2 == 0
+	var nodes []*formNode
+	for i := 1; i <= 3; i++ {
+		n := &formNode{id: peer.ID{NodeID: wire.BrokerID(i), DirectoryID: wire.UUID{0: 7, 15: byte(i)}}, host: net.Host(fmt.Sprintf("n%d", i)), listed: all}
+		if odd {
+			n.listed = [][]string{all[:2], all[1:], all}[i-1]
+		}
+		if seed%3 == 0 {
+			n.adopted = []string{"formatted"}
+		}
+		nodes = append(nodes, n)
+	}
+	started := map[*formNode]bool{}
+	for range 12 {
+		n := nodes[rng.IntN(3)]
+		switch {
+		case !started[n]:
+			n.start(t)
+			started[n] = true
+		case rng.IntN(2) == 0:
+			n.stop()
+			started[n] = false
+		default:
+			other := nodes[rng.IntN(3)].host.name
+			net.Cut(n.host.name, other)
+			time.Sleep(time.Duration(rng.IntN(8000)) * time.Millisecond)
+			net.Heal(n.host.name, other)
+		}
+		time.Sleep(time.Duration(rng.IntN(2000)) * time.Millisecond)
+	}
+	for _, n := range nodes {
+		if !started[n] {
+			n.start(t)
+		}
+	}
+	time.Sleep(30 * time.Second)
+	for _, n := range nodes {
+		n.stop()
+	}
+	return checkFormed(nodes, odd)
+}
+
+// checkFormed wants one founder at most, and everybody who has a plan in its cluster.
+func checkFormed(nodes []*formNode, odd bool) error {
 	cluster, founders := "", 0
+	var errs []error
 	for _, n := range nodes {
 		switch {
 		case len(n.adopted) > 1:
-			t.Errorf("node %d adopted %v", n.id.NodeID, n.adopted)
+			errs = append(errs, fmt.Errorf("node %d adopted %v", n.id.NodeID, n.adopted))
 		case n.plan == nil && !odd:
-			t.Errorf("node %d has no cluster in the end", n.id.NodeID)
+			errs = append(errs, fmt.Errorf("node %d has no cluster in the end", n.id.NodeID))
 		}
 		if n.plan == nil {
 			continue
@@ -156,13 +168,14 @@ func checkFormed(t *testing.T, nodes []*formNode, odd bool) {
 			cluster = n.plan.ClusterID
 		}
 		if n.plan.ClusterID != cluster || n.adopted[0] != cluster {
-			t.Errorf("node %d is in cluster %s (adopted %v), another in %s", n.id.NodeID, n.plan.ClusterID, n.adopted, cluster)
+			errs = append(errs, fmt.Errorf("node %d is in cluster %s (adopted %v), another in %s", n.id.NodeID, n.plan.ClusterID, n.adopted, cluster))
 		}
 		if n.plan.Step == peer.Found {
 			founders++
 		}
 	}
 	if founders > 1 || founders == 0 && !odd {
-		t.Errorf("%d nodes have founded a cluster", founders)
+		errs = append(errs, fmt.Errorf("%d nodes have founded a cluster", founders))
 	}
+	return errors.Join(errs...)
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/kajamq/kaja/broker"
 	"github.com/kajamq/kaja/broker/config"
+	"github.com/kajamq/kaja/raftctl"
+	"github.com/kajamq/kaja/raftctl/image"
+	"github.com/kajamq/kaja/vfs/faultfs"
 	"github.com/kajamq/kaja/vfs/memfs"
 )
 
@@ -42,28 +45,40 @@ func mustStart(t *testing.T, n *Node) {
 func TestJoinedNodesVoteOnceTheyAreStable(t *testing.T) {
 	eachSeed(t, func(t *testing.T, seed uint64) {
 		c := NewCluster(t, seed)
-		nodes := c.Form(1, controllersOnly...)
-		mustStart(t, nodes[0])
-		second := c.Joiner(2, nodes, controllersOnly...)
-		mustStart(t, second)
-		time.Sleep(time.Minute)
-		awaitMembers(t, c, "1* 2", time.Second) // two voters would be weaker than one
-		third := c.Joiner(3, nodes, controllersOnly...)
-		mustStart(t, third)
-		awaitMembers(t, c, "1* 2 3", time.Second)
-		time.Sleep(5 * time.Second)
-		awaitMembers(t, c, "1* 2 3", time.Second)
-		awaitMembers(t, c, "1* 2* 3*", 15*time.Second)
+		if err := joinTwo(t, c); err != nil {
+			t.Fatal(err)
+		}
 		for id := 4; id <= 5; id++ {
-			mustStart(t, c.Joiner(id, nodes, controllersOnly...))
+			mustStart(t, c.Joiner(id, c.nodes[:1], controllersOnly...))
 		}
 		awaitMembers(t, c, "1* 2* 3* 4* 5*", time.Minute)
-		nodes[0].Kill()
-		second.Kill()
+		c.nodes[0].Kill()
+		c.nodes[1].Kill()
 		if c.Controller(10*time.Second) == nil {
 			t.Fatal("nobody leads three of five voters")
 		}
 	})
+}
+
+// joinTwo lets two nodes join one, and says what is wrong with the votes that they are given.
+func joinTwo(t *testing.T, c *Cluster) error {
+	t.Helper()
+	nodes := c.Form(1, controllersOnly...)
+	mustStart(t, nodes[0])
+	mustStart(t, c.Joiner(2, nodes, controllersOnly...))
+	time.Sleep(time.Minute)
+	if err := becomeMembers(t, c, "1* 2", time.Second); err != nil { // two voters would be weaker than one
+		return err
+	}
+	mustStart(t, c.Joiner(3, nodes, controllersOnly...))
+	if err := becomeMembers(t, c, "1* 2 3", time.Second); err != nil {
+		return err
+	}
+	time.Sleep(5 * time.Second)
+	if err := becomeMembers(t, c, "1* 2 3", time.Second); err != nil {
+		return err
+	}
+	return becomeMembers(t, c, "1* 2* 3*", 15*time.Second)
 }
 
 // A node whose disk was wiped comes back as another one: it follows without a vote, whatever voice its old self has, and
@@ -71,26 +86,78 @@ func TestJoinedNodesVoteOnceTheyAreStable(t *testing.T) {
 func TestWipedProcessIsNoSilentVoter(t *testing.T) {
 	eachSeed(t, func(t *testing.T, seed uint64) {
 		c, nodes := grown(t, seed)
-		awaitMembers(t, c, "1* 2* 3*", time.Minute)
-		nodes[2].Kill()
-		nodes[2].disk = memfs.New(time.Now)
-		mustStart(t, nodes[2])
-		awaitMembers(t, c, "1* 2* 3 3*", time.Second)
-		members, err := c.Controller(time.Minute).controller().Members()
-		if err != nil {
+		if err := wipeOne(t, c, nodes); err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range members {
-			if own := nodes[2].broker.DirectoryID(); m.ID.NodeID == 3 && m.Voter == (m.ID.DirectoryID == own) {
-				t.Errorf("the wiped node's directory is %s, and %s votes: %v", own, m.ID, m.Voter)
-			}
-		}
-		awaitMembers(t, c, "1* 2* 3*", time.Minute)
 		nodes[0].Kill()
 		if c.Controller(10*time.Second) == nil {
 			t.Fatal("the node that came back does not count")
 		}
 	})
+}
+
+// wipeOne wipes the last of three nodes, and says what is wrong with its vote.
+func wipeOne(t *testing.T, c *Cluster, nodes []*Node) error {
+	t.Helper()
+	awaitMembers(t, c, "1* 2* 3*", time.Minute)
+	nodes[2].Kill()
+	nodes[2].disk = memfs.New(time.Now)
+	mustStart(t, nodes[2])
+	if err := becomeMembers(t, c, "1* 2* 3 3*", time.Second); err != nil {
+		return err
+	}
+	members, err := c.Controller(time.Minute).controller().Members()
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		if own := nodes[2].broker.DirectoryID(); m.ID.NodeID == 3 && m.Voter == (m.ID.DirectoryID == own) {
+			return fmt.Errorf("the wiped node's directory is %s, and %s votes: %v", own, m.ID, m.Voter)
+		}
+	}
+	return becomeMembers(t, c, "1* 2* 3*", time.Minute)
+}
+
+// A node that answers but does not catch up, because its disk hangs, is given no vote before it has.
+func TestNodeThatIsBehindIsNotPromoted(t *testing.T) {
+	if !locksMayWait {
+		t.Skip("needs the tag sim: a disk hangs while locks are held")
+	}
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		if err := joinBehind(t, NewCluster(t, seed)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// joinBehind lets two nodes join one, of which the second hangs, and says what is wrong with its vote.
+func joinBehind(t *testing.T, c *Cluster) error {
+	t.Helper()
+	nodes := c.Form(1, controllersOnly...)
+	mustStart(t, nodes[0])
+	mustStart(t, c.Joiner(2, nodes, controllersOnly...))
+	third := c.Joiner(3, nodes, controllersOnly...)
+	var disk *faultfs.FS
+	third.FaultyDisk(func(fs *faultfs.FS) { disk = fs })
+	mustStart(t, third)
+	hang := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hang) })
+	defer release()
+	disk.Add(faultfs.Rule{Op: faultfs.OpSync, Hang: hang})
+	for i := range 60 {
+		value := fmt.Sprint(1000000 + i)
+		_, err := nodes[0].controller().AlterConfigs(t.Context(), []raftctl.AlterConfigs{{
+			Resource: image.Resource{Type: image.ResourceBroker}, Changes: []raftctl.ConfigChange{{Name: "log.retention.ms", Value: &value}}}}, false)
+		if err != nil {
+			return err
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	if err := becomeMembers(t, c, "1* 2 3", time.Second); err != nil {
+		return err
+	}
+	release()
+	return becomeMembers(t, c, "1* 2* 3*", 20*time.Second)
 }
 
 // A second process under the id of one that runs is refused, whatever its disk.

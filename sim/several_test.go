@@ -36,6 +36,14 @@ func members(t *testing.T, n *Node) string {
 // awaitMembers waits until the node that leads knows these members.
 func awaitMembers(t *testing.T, c *Cluster, want string, d time.Duration) {
 	t.Helper()
+	if err := becomeMembers(t, c, want, d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// becomeMembers is awaitMembers with an error.
+func becomeMembers(t *testing.T, c *Cluster, want string, d time.Duration) error {
+	t.Helper()
 	got := ""
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		n := c.Controller(time.Minute)
@@ -43,10 +51,10 @@ func awaitMembers(t *testing.T, c *Cluster, want string, d time.Duration) {
 			continue
 		}
 		if got = members(t, n); got == want {
-			return
+			return nil
 		}
 	}
-	t.Fatalf("the members are %q after %v, want %q", got, d, want)
+	return fmt.Errorf("the members are %q after %v, want %q", got, d, want)
 }
 
 // Controllers alone form a cluster, survive the loss of one and a power cut of all, and know each other afterwards.

@@ -28,6 +28,22 @@ const (
 	ProducerIDsTwice     Bug = "producer-ids-twice"         // a block of producer ids is given once (P8)
 )
 
+// The bugs of forming a cluster and of choosing its voters. Each comment says what the code then leaves out.
+const (
+	FoundsUnanswered Bug = "founds-unanswered"  // a node founds once every listed one has answered (C12)
+	LetsTwoFound     Bug = "lets-two-found"     // a node lets one node found, once for all (C12)
+	WipedVotes       Bug = "wiped-votes"        // a node whose disk was wiped comes back without a vote (C11)
+	PromotedAtOnce   Bug = "promoted-at-once"   // a node is given a vote when it has been there for a while
+	PromotedBehind   Bug = "promoted-behind"    // and has caught up
+	PromotedAlone    Bug = "promoted-alone"     // from one voter to three both are promoted together
+	LeadsWithoutDisk Bug = "leads-without-disk" // who leads the metadata falls silent while its disk hangs (D16)
+)
+
+// Forming lists the bugs of forming a cluster and of its voters.
+func Forming() []Bug {
+	return []Bug{FoundsUnanswered, LetsTwoFound, WipedVotes, PromotedAtOnce, PromotedBehind, PromotedAlone, LeadsWithoutDisk}
+}
+
 // Cluster lists the bugs of replication and of the controller, those of the log that only several replicas show among
 // them.
 func Cluster() []Bug {

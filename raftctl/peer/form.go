@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/kajamq/kaja/internal/planted"
 	"github.com/kajamq/kaja/wire"
 )
 
@@ -73,7 +74,7 @@ func Decide(self Candidate, listed []string, answers map[string]Candidate) (Plan
 			return Plan{Step: Join, ClusterID: cluster}, nil
 		}
 	}
-	if !listedSelf || !self.Controller || len(answers) < len(listed) {
+	if !listedSelf || !self.Controller || len(answers) < len(listed) && !planted.On(planted.FoundsUnanswered) {
 		return Plan{Step: Wait}, nil
 	}
 	founders, err := firstVoters(byNode)
@@ -84,7 +85,7 @@ func Decide(self Candidate, listed []string, answers map[string]Candidate) (Plan
 		return Plan{Step: Wait}, nil
 	}
 	for _, c := range byNode {
-		if c.Founder != "" && c.Founder != self.ID.String() {
+		if c.Founder != "" && c.Founder != self.ID.String() && !planted.On(planted.LetsTwoFound) {
 			return Plan{Step: Wait}, nil
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/kajamq/kaja/internal/planted"
 )
 
 // FormerOptions is what NewFormer needs.
@@ -52,7 +54,7 @@ func (f *Former) adopt(cluster, founder string) error {
 	switch {
 	case id != "" && id != cluster:
 		return fmt.Errorf("node %d belongs to cluster %s", f.self.ID.NodeID, id)
-	case founder != "" && (f.self.Founded || by != "" && by != founder):
+	case founder != "" && (f.self.Founded || by != "" && by != founder) && !planted.On(planted.LetsTwoFound):
 		return fmt.Errorf("node %d does not wait for %s to found the cluster", f.self.ID.NodeID, founder)
 	case id == cluster && (founder == "" || by == founder):
 		return nil
@@ -119,7 +121,7 @@ func (f *Former) carryOut(ctx context.Context, plan *Plan) (done bool, err error
 	}
 	answers, missing := f.ask(ctx, plan.ClusterID)
 	again, err := Decide(f.Self(), f.o.Listed, answers)
-	if err != nil || len(missing) > 0 || again.Step != Found {
+	if err != nil || len(missing) > 0 && !planted.On(planted.FoundsUnanswered) || again.Step != Found {
 		return false, err
 	}
 	if len(again.Founders) != len(plan.Founders) {
