@@ -189,7 +189,7 @@ install_otelcol() {
   printf '%s\n' "$want" >"$cache/otelcol.stamp"
 }
 
-# The test suites of franz-go, sarama and kafka-go as programs, and the proxy that sarama's asks for.
+# The test suites of franz-go, sarama, kafka-go and confluent-kafka-go as programs, and the proxy that sarama's asks for.
 install_suites() {
   local want dir=$cache/suites; want=$(stamp suites "$here/suites.txt")
   have suites "$want" && return 0
@@ -227,14 +227,16 @@ install_goclients() {
   printf '%s\n' "$want" >"$cache/goclients.stamp"
 }
 
-# rdkafka compiles the librdkafka that its crate brings.
+# rdkafka compiles the librdkafka that its crate brings; that asks for the headers of curl, which it does not use.
 install_rdkafka() {
-  local source=$here/../rust want
+  local source=$here/../rust want library
   want=$(stamp rdkafka "$source/Cargo.toml" "$source/Cargo.lock" "$source/src/main.rs")
   have rdkafka "$want" && return 0
   command -v cargo >/dev/null || { say "no cargo on this machine: install Rust by hand"; return 1; }
   { command -v cmake && command -v g++ && command -v make; } >/dev/null || apt cmake g++ make || return 1
-  dpkg -s zlib1g-dev >/dev/null 2>&1 || apt zlib1g-dev || return 1
+  for library in zlib1g-dev libcurl4-openssl-dev; do
+    dpkg -s "$library" >/dev/null 2>&1 || apt "$library" || return 1
+  done
   retry cargo build --release --locked --manifest-path "$source/Cargo.toml" --target-dir "$cache/rdkafka" || return 1
   printf '%s\n' "$want" >"$cache/rdkafka.stamp"
 }

@@ -47,6 +47,7 @@ impl Run {
     fn config(&self, more: &[(&str, &str)]) -> ClientConfig {
         let mut c = ClientConfig::new();
         c.set("bootstrap.servers", &self.addresses).set("client.id", &self.name).set("reconnect.backoff.max.ms", "500");
+        c.set("metadata.recovery.strategy", "none"); // as in py/confluent.py
         for (k, v) in more {
             c.set(*k, *v);
         }
