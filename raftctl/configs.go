@@ -231,13 +231,15 @@ func (d *decider) checkBrokerConfigs(img *image.Image, name string, old, next ma
 		}
 	}
 	slices.Sort(changed)
-	broker, cluster := d.layers(img)
+	var was Layers
+	was.Broker, was.Cluster = d.layers(img)
+	is := was
 	if name == "" {
-		cluster = next
+		was.Cluster, is.Cluster = old, next
 	} else {
-		broker = next
+		was.Broker, is.Broker = old, next
 	}
-	if err := d.configs.ValidateBroker(broker, cluster, name != "", changed); err != nil {
+	if err := d.configs.ValidateBroker(was, is, name != "", changed); err != nil {
 		return refuse(kerr.InvalidRequest, "%s", err)
 	}
 	return nil

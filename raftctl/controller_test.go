@@ -51,7 +51,7 @@ func (testConfigs) ListDefault(_ image.ResourceType, name string) (string, bool)
 	return "delete", name == "cleanup.policy"
 }
 
-func (testConfigs) ValidateBroker(_, _ map[string]string, _ bool, _ []string) error { return nil }
+func (testConfigs) ValidateBroker(_, _ Layers, _ bool, _ []string) error { return nil }
 
 // idSource gives ids that differ and are the same in every run.
 func idSource() func() wire.UUID {

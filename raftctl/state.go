@@ -18,10 +18,13 @@ type Configs interface {
 	TopicValue(broker, cluster, topic map[string]string, name string) string
 	// ListDefault reports whether a config is a list, and what APPEND and SUBTRACT start from where it is not set.
 	ListDefault(t image.ResourceType, name string) (def string, isList bool)
-	// ValidateBroker checks what a request sets on one broker (perBroker) or on all. The maps are as they would be after
-	// it, changed is the names that it sets. Its error text is shown to the client.
-	ValidateBroker(broker, cluster map[string]string, perBroker bool, changed []string) error
+	// ValidateBroker checks what a request sets on one broker (perBroker) or on all. now is the configs in force, next as
+	// they would be after it, changed the names that it sets. Its error text is shown to the client.
+	ValidateBroker(now, next Layers, perBroker bool, changed []string) error
 }
+
+// Layers is what is set dynamically for a broker and for the whole cluster; either may be nil.
+type Layers struct{ Broker, Cluster map[string]string }
 
 // Defaults are the broker settings that decisions need.
 type Defaults struct {

@@ -33,10 +33,10 @@ func EffectiveMoveRate(dyn Dynamic) (int64, bool) {
 	return 0, false
 }
 
-// ValidateBroker checks what a request sets on one broker (perBroker) or on all. dyn is the altered settings as they
-// would be after it, changed the names that it sets. Every error means INVALID_REQUEST; the text is Kafka's, except for
+// ValidateBroker checks what a request sets on one broker (perBroker) or on all. was is the altered settings in force, dyn
+// as they would be after it, changed the names that it sets. Every error means INVALID_REQUEST; the text is Kafka's, except for
 // settings whose change kaja does not enforce yet. A name that nobody knows is accepted, as by Kafka.
-func ValidateBroker(c *Config, dyn Dynamic, perBroker bool, changed []string) error {
+func ValidateBroker(c *Config, was, dyn Dynamic, perBroker bool, changed []string) error {
 	names := slices.Sorted(slices.Values(changed))
 	pick := func(want func(*Def) bool) []string {
 		return slices.DeleteFunc(slices.Clone(names), func(n string) bool {
@@ -64,8 +64,8 @@ func ValidateBroker(c *Config, dyn Dynamic, perBroker bool, changed []string) er
 			}
 		}
 	}
-	if slices.Contains(names, "log.cleaner.threads") && EffectiveCleaner(c, dyn).Threads < 1 {
-		return fmt.Errorf("Log cleaner threads should be at least 1") //nolint:staticcheck // Kafka's words
+	if err := checkCleanerThreads(EffectiveCleaner(c, was).Threads, EffectiveCleaner(c, dyn).Threads, slices.Contains(names, "log.cleaner.threads")); err != nil {
+		return err
 	}
 	if err := Overlay(c, dyn).checkConnections(); err != nil {
 		return err
@@ -76,6 +76,20 @@ func ValidateBroker(c *Config, dyn Dynamic, perBroker bool, changed []string) er
 	}
 	if lo, hi := t.num("min.compaction.lag.ms"), t.num("max.compaction.lag.ms"); lo > hi {
 		return lagConflict(lo, hi)
+	}
+	return nil
+}
+
+// checkCleanerThreads refuses a number of cleaner threads that is less than half or more than twice the one in force, which comes of
+// removing an altered one, too (Kafka: LogCleaner.validateReconfiguration). set says that the request names it.
+func checkCleanerThreads(was, is int, set bool) error {
+	switch {
+	case is < 1 && (set || is != was):
+		return fmt.Errorf("Log cleaner threads should be at least 1") //nolint:staticcheck // Kafka's words
+	case is < was/2:
+		return fmt.Errorf("Log cleaner threads cannot be reduced to less than half the current value %d", was) //nolint:staticcheck // Kafka's words
+	case is > was*2:
+		return fmt.Errorf("Log cleaner threads cannot be increased to more than double the current value %d", was) //nolint:staticcheck // Kafka's words
 	}
 	return nil
 }

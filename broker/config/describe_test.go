@@ -230,6 +230,9 @@ func TestValidateBroker(t *testing.T) {
 		{"leader.replication.throttled.rate", "10", true, "Invalid value 10 for configuration leader.replication.throttled.rate: kaja can't change it while it runs yet"},
 		{"log.cleaner.min.compaction.lag.ms", "9223372036854775807", true, ""},
 		{"kaja.fsync", "always", false, ""},
+		{"log.cleaner.threads", "0", true, "Log cleaner threads should be at least 1"},
+		{"log.cleaner.threads", "2", false, ""},
+		{"log.cleaner.threads", "3", false, "Log cleaner threads cannot be increased to more than double the current value 1"},
 		{"unclean.leader.election.enable", "true", false, ""},
 		{"log.preallocate", "true", false, ""},
 	}
@@ -241,7 +244,7 @@ func TestValidateBroker(t *testing.T) {
 				dyn = Dynamic{Broker: set}
 			}
 			got := ""
-			if err := ValidateBroker(Default("/d"), dyn, tt.perBroker, []string{tt.name}); err != nil {
+			if err := ValidateBroker(Default("/d"), Dynamic{}, dyn, tt.perBroker, []string{tt.name}); err != nil {
 				got = err.Error()
 			}
 			if got != tt.want {
@@ -250,8 +253,37 @@ func TestValidateBroker(t *testing.T) {
 		})
 	}
 	dyn := Dynamic{Default: map[string]string{"log.cleaner.max.compaction.lag.ms": "5", "log.cleaner.min.compaction.lag.ms": "6"}}
-	if err := ValidateBroker(Default("/d"), dyn, false, []string{"log.cleaner.max.compaction.lag.ms"}); err == nil {
+	if err := ValidateBroker(Default("/d"), Dynamic{}, dyn, false, []string{"log.cleaner.max.compaction.lag.ms"}); err == nil {
 		t.Error("lags that contradict each other are accepted")
+	}
+}
+
+// The number of cleaner threads changes by half and by double, whichever level sets it or stops setting it (Kafka 4.4).
+func TestValidateCleanerThreads(t *testing.T) {
+	set := func(n string) map[string]string { return map[string]string{"log.cleaner.threads": n} }
+	const less, more = "Log cleaner threads cannot be reduced to less than half the current value ", "Log cleaner threads cannot be increased to more than double the current value "
+	for _, tt := range []struct {
+		name    string
+		was, is Dynamic
+		want    string
+	}{
+		{"double", Dynamic{Default: set("4")}, Dynamic{Default: set("8")}, ""},
+		{"more than double", Dynamic{Default: set("4")}, Dynamic{Default: set("9")}, more + "4"},
+		{"half", Dynamic{Broker: set("5")}, Dynamic{Broker: set("2")}, ""},
+		{"less than half", Dynamic{Broker: set("6")}, Dynamic{Broker: set("2")}, less + "6"},
+		{"removed", Dynamic{Broker: set("2")}, Dynamic{}, ""},
+		{"removed, less than half", Dynamic{Broker: set("4")}, Dynamic{}, less + "4"},
+		{"the default below a broker's own", Dynamic{Broker: set("4"), Default: set("2")}, Dynamic{Broker: set("4"), Default: set("40")}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			if err := ValidateBroker(Default("/d"), tt.was, tt.is, true, nil); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("\n got %q\nwant %q", got, tt.want)
+			}
+		})
 	}
 }
 
