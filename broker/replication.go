@@ -67,15 +67,19 @@ func (b *Broker) assignDirs(ctx context.Context, assignments []replica.DirAssign
 	return nil
 }
 
-// dirFailed has the watch over log directories look; it never waits.
-func (b *Broker) dirFailed(replica.Dir, error) {
+// dirFailed and damaged have the watch over what is offline look; they never wait.
+func (b *Broker) dirFailed(replica.Dir, error) { b.lookOffline() }
+
+func (b *Broker) damaged(*replica.Partition) { b.lookOffline() }
+
+func (b *Broker) lookOffline() {
 	select {
 	case b.dirsFailed <- struct{}{}:
 	default:
 	}
 }
 
-// watchDirs ends the coordinators whose log directory has failed. One goroutine, joined by Close. The controller hears of the
+// watchDirs ends the coordinators whose log directory has failed or whose records are damaged. One goroutine, joined by Close. The controller hears of the
 // directory with a heartbeat at once.
 func (b *Broker) watchDirs(ctx context.Context) {
 	for {

@@ -239,6 +239,7 @@ func (p *Partition) rotten(err error) {
 	p.world.logger.Error("partition is offline: its stored records are damaged; nothing was changed", slog.String("topic", p.TP.Topic),
 		slog.Int("partition", int(p.TP.Partition)), slog.String("dir", p.dir().path), slog.Any("err", err))
 	p.stop(fmt.Errorf("%w: %s is damaged: %w", ErrOffline, p.TP, err))
+	p.world.damaged(p)
 }
 
 // pace is a bound on bytes per second that several goroutines share.

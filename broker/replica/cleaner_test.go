@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -169,6 +170,43 @@ func TestScrubber(t *testing.T) {
 		}
 		if err := k.part("t", 0).Err(); err != nil {
 			t.Errorf("the other partition: %v", err)
+		}
+		k.close()
+	})
+}
+
+// The coordinator of an internal partition whose stored records are damaged is told to end, once, as soon as the damage is found.
+func TestCoordinatorsResignWithDamagedRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := memfs.New(nil)
+		k := newKit(t, fs)
+		k.config[image.OffsetsTopic] = compacting()
+		k.o.Scrub = ScrubConfig{BytesPerSecond: 1 << 20, Interval: time.Hour}
+		var said []string
+		k.o.Elected = func(p *Partition, _ wire.LeaderEpoch) { said = append(said, "elected "+p.TP.String()) }
+		k.o.Resigned = func(p *Partition, _ wire.LeaderEpoch) { said = append(said, "resigned "+p.TP.String()) }
+		damaged := make(chan *Partition, 2)
+		k.o.Damaged = func(p *Partition) { damaged <- p }
+		k.topic(image.OffsetsTopic, topicID(image.OffsetsTopic), 2)
+		k.open()
+		p := k.part(image.OffsetsTopic, 1)
+		k.fill(k.part(image.OffsetsTopic, 0), 100)
+		k.fill(p, 100)
+		f, err := fs.OpenRW("data/" + p.TP.String() + "/00000000000000000000.log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte{0xff}, 300); err != nil {
+			t.Fatal(err)
+		}
+		said = nil
+		if got := <-damaged; got != p || !errors.Is(p.Err(), ErrOffline) {
+			t.Errorf("%s is said to be damaged; %s: %v", got.TP, p.TP, p.Err())
+		}
+		k.m.ResignOffline()
+		k.m.ResignOffline()
+		if want := []string{"resigned " + p.TP.String()}; !slices.Equal(said, want) {
+			t.Errorf("said %v, want %v", said, want)
 		}
 		k.close()
 	})

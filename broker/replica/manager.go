@@ -105,6 +105,9 @@ type Options struct {
 	AssignDirs func(ctx context.Context, assignments []DirAssignment) error
 	// DirFailed reports a log directory that went offline; ResignOffline is to be called then. It must not block.
 	DirFailed func(d Dir, err error)
+	// Damaged reports a partition that went offline because its stored records have changed; ResignOffline is to be called
+	// then. It must not block.
+	Damaged func(p *Partition)
 }
 
 type partitionID struct {
@@ -184,6 +187,11 @@ func NewManager(o Options) *Manager {
 			}
 		}
 		m.dirs = append(m.dirs, ld)
+	}
+	m.world.damaged = func(p *Partition) {
+		if o.Damaged != nil {
+			o.Damaged(p)
+		}
 	}
 	m.house = newHousekeeper(m)
 	m.clean = newCleaner(m)
@@ -401,8 +409,8 @@ func (m *Manager) resign(p *Partition, epoch wire.LeaderEpoch) {
 	p.coordinates = false
 }
 
-// ResignOffline ends the coordinators of internal partitions whose log directory has failed: they cannot write any more.
-// It is called after DirFailed, as Open and Apply are, from one goroutine at a time.
+// ResignOffline ends the coordinators of internal partitions that are offline, as their log directory or they themselves are: they
+// cannot write any more. It is called after DirFailed and Damaged, as Open and Apply are, from one goroutine at a time.
 func (m *Manager) ResignOffline() {
 	for _, p := range m.all() {
 		if leads, epoch := p.leading(); leads && p.coordinates && p.Err() != nil {

@@ -32,6 +32,8 @@ type world struct {
 	isr     *isrKeeper
 	// timed notes a partition that wants a flush by its flush.ms at the given time.
 	timed func(p *Partition, at time.Time)
+	// damaged is told of a partition that rot has put out of service.
+	damaged func(p *Partition)
 }
 
 // Partition is one replica on this broker: its state, its log, and who waits for it. Safe for concurrent use.
