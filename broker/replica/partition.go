@@ -52,7 +52,7 @@ type Partition struct {
 	cleaned atomic.Int64
 	lag     atomic.Int64 // of a follower: records up to its leader's high watermark, at the last fetch
 
-	guards guards
+	guards Guards
 
 	// appendMu orders appends, changes of leadership and of the log's start. It is held over file I/O.
 	appendMu xsync.Mutex
@@ -193,11 +193,11 @@ func (p *Partition) appendAdmitted(v *log.Validated, epoch wire.LeaderEpoch, ack
 		return Appended{}, p.storageFailed(err)
 	}
 	if guard != 0 && v.Txn.MustBeOpen {
-		p.guards.admit(v, guard, epoch)
+		p.guards.Admit(v, guard, epoch)
 	}
 	got, err := plog.AppendAsLeader(v, epoch)
 	if err == nil && v.Batch.Transactional() && !got.Duplicate {
-		p.guards.spend(v.Batch.ProducerID())
+		p.guards.Spend(v.Batch)
 	}
 	if err != nil {
 		p.appendMu.Unlock()

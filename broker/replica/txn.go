@@ -1,9 +1,6 @@
 package replica
 
 import (
-	"sync"
-	"time"
-
 	"github.com/kajamq/kaja/coord"
 	"github.com/kajamq/kaja/internal/planted"
 	"github.com/kajamq/kaja/log"
@@ -18,24 +15,6 @@ type Admission struct {
 	V2 bool
 	// Unchecked takes the batch whatever the coordinator knows (transaction.partition.verification.enable=false).
 	Unchecked bool
-}
-
-// guard stands for one question to a transaction's coordinator: it was given before the question, so it is gone if a
-// marker, a change of the leader or a newer epoch of the producer came in between, and the answer counts for nothing.
-// It is spent by the first batch that is appended.
-type guard struct {
-	id     uint64
-	epoch  wire.ProducerEpoch
-	leader wire.LeaderEpoch
-	lowest int32 // sequence; NoSequence: none was named
-	at     time.Time
-}
-
-// guards holds at most one guard for each producer. Its lock is a leaf.
-type guards struct {
-	mu   sync.Mutex
-	byID map[wire.ProducerID]guard
-	last uint64
 }
 
 // BeginTxn prepares for a transactional batch of a client (Kafka: UnifiedLog.maybeStartTransactionVerification). It gives
@@ -54,63 +33,7 @@ func (p *Partition) BeginTxn(id wire.ProducerID, epoch wire.ProducerEpoch, seque
 	if plog := p.plog(); plog != nil && plog.InTransaction(id, epoch) {
 		return 0, nil
 	}
-	return p.guards.give(id, guard{epoch: epoch, leader: leader, lowest: sequence, at: p.world.now()}), nil
-}
-
-// give makes or finds the guard of a producer. An older epoch than the guard's gets a number that admits nothing; its
-// coordinator refuses it anyway.
-func (gs *guards) give(id wire.ProducerID, g guard) uint64 {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	gs.last++
-	old, ok := gs.byID[id]
-	switch {
-	case ok && old.leader == g.leader && old.epoch == g.epoch:
-		if g.lowest != wire.NoSequence && (old.lowest == wire.NoSequence || g.lowest < old.lowest) {
-			old.lowest = g.lowest
-		}
-		old.at = g.at
-		gs.byID[id] = old
-		return old.id
-	case ok && old.leader == g.leader && old.epoch > g.epoch:
-		return gs.last
-	}
-	g.id = gs.last
-	if gs.byID == nil {
-		gs.byID = make(map[wire.ProducerID]guard)
-	}
-	gs.byID[id] = g
-	return g.id
-}
-
-// admit lifts the rule that the transaction must be open, if the guard is that of the batch's producer and still stands.
-func (gs *guards) admit(v *log.Validated, id uint64, leader wire.LeaderEpoch) {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	g, ok := gs.byID[v.Batch.ProducerID()]
-	if !ok || g.id != id || g.leader != leader || g.epoch != v.Batch.ProducerEpoch() {
-		return
-	}
-	v.Txn.MustBeOpen = false
-	v.Txn.Tentative, v.Txn.Lowest = g.lowest != wire.NoSequence, g.lowest
-}
-
-// spend takes the producer's guard away: its transaction is open now, or a marker has ended it.
-func (gs *guards) spend(id wire.ProducerID) {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	delete(gs.byID, id)
-}
-
-// expire forgets guards that were not asked for since before.
-func (gs *guards) expire(before time.Time) {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	for id, g := range gs.byID {
-		if g.at.Before(before) {
-			delete(gs.byID, id)
-		}
-	}
+	return p.guards.Give(id, epoch, sequence, leader, p.world.now()), nil
 }
 
 // AppendTxn is AppendAsLeader for records that clients sent: those of a transaction are taken if adm admits them, or if

@@ -18,10 +18,20 @@ const (
 	OffsetsAtOnce         Bug = "offsets-at-once"          // staged offsets are hidden until then
 	DuplicateUnrecognised Bug = "duplicate-unrecognised"   // a batch that is sent again is not appended again
 	MarkerToldTooSoon     Bug = "marker-told-too-soon"     // a marker is answered once it is below the high watermark
+	GuardOutlivesLeader   Bug = "guard-outlives-leader"    // what a coordinator has admitted is not appended under a later leader epoch
+	GuardOutlivesMarker   Bug = "guard-outlives-marker"    // nor after a marker
 )
 
 // TxnCluster lists the bugs of transactions that only several nodes show, or show in another way.
 func TxnCluster() []Bug { return []Bug{MarkerToldTooSoon, MarkersForgotten} }
+
+// TxnLoop lists the bugs of transactions that the event loop finds while leaders change.
+func TxnLoop() []Bug {
+	return []Bug{
+		AbortedOffByOne, StableOffByOne, MarkersForgotten, EndEpochUnchecked, WriterEpochUnchecked, AnyEndRepeated, InitKeepsOpen,
+		MarkerEpochUnchecked, ProducersNotRewound, GuardOutlivesMarker,
+	}
+}
 
 // Txn lists the bugs of transactions, those of the log among them. That markers are not sent before their decision is
 // committed, and that nothing is complete before they are there, is shown by the exhaustive model (txn/state).

@@ -15,7 +15,9 @@ import (
 type checker struct {
 	c     *cluster
 	parts []*truth
+	txns  *txnTruth
 	pids  map[wire.ProducerID]bool
+	never map[uint64]bool // records that were refused for certain
 
 	leaders map[epochKey]int // who led a partition in an epoch
 	owner   map[int32]string // of the partition, by group generation
@@ -35,17 +37,22 @@ type truth struct {
 	where   map[uint64]wire.Offset
 	deleted wire.Offset // below it records may be gone: somebody deleted them
 	unclean int         // elections that may lose records
+	// refusals counts the records that a coordinator could not write.
+	refusals int
 	// losing is the leader epoch of an unclean election whose leader has not begun yet.
 	losing wire.LeaderEpoch
 }
+
+// holdsRecords reports whether a partition holds what producers send; the others are the coordinators'.
+func holdsRecords(i int) bool { return i < dataPartitions }
 
 // end is the exclusive end of what somebody was told.
 func (t *truth) end() wire.Offset { return wire.Offset(len(t.ids)) }
 
 func newChecker(c *cluster) *checker {
-	k := &checker{c: c, pids: map[wire.ProducerID]bool{}, leaders: map[epochKey]int{},
+	k := &checker{c: c, pids: map[wire.ProducerID]bool{}, never: map[uint64]bool{}, txns: newTxnTruth(), leaders: map[epochKey]int{},
 		owner: map[int32]string{}, offset: -1}
-	for range numPartitions {
+	for range c.opts.partitions() {
 		k.parts = append(k.parts, &truth{where: map[uint64]wire.Offset{}, losing: wire.NoLeaderEpoch})
 	}
 	return k
@@ -61,6 +68,13 @@ func (k *checker) producerID(id wire.ProducerID) {
 		k.c.violated("producer id %d was given twice", id)
 	}
 	k.pids[id] = true
+}
+
+// refused notes a batch that was sent once, is not stored, and never will be.
+func (k *checker) refused(b *sent) {
+	for j := range b.count {
+		k.never[b.first+uint64(j)] = true
+	}
 }
 
 // told notes that the record at o is the one with the given id.
@@ -118,7 +132,7 @@ func (k *checker) consumed(i int, at wire.Offset, epoch, last wire.LeaderEpoch, 
 			k.c.violated("a consumer at %d of partition %d got leader epoch %d after %d", at, i, b.LeaderEpoch(), last)
 		}
 		last = b.LeaderEpoch()
-		if i != offsetsPartition && !k.replaced(i, epoch) {
+		if holdsRecords(i) && !k.replaced(i, epoch) {
 			k.records(b, func(o wire.Offset, id uint64) {
 				if o >= at {
 					k.told(i, o, id, "a consumer")
@@ -248,7 +262,7 @@ func (k *checker) elected(p *part) {
 func (k *checker) agrees(p *part) wire.Offset {
 	t := k.parts[p.i]
 	end := min(p.plog.EndOffset(), t.end())
-	if p.i == offsetsPartition {
+	if !holdsRecords(p.i) {
 		return end
 	}
 	differs := errors.New("differs")
@@ -293,7 +307,7 @@ func (k *checker) holds(p *part, from, end wire.Offset, when string) {
 		k.c.violated("node %d: the log of partition %d ends at %d %s; records up to %d were acknowledged or read", p.n.id, p.i, p.plog.EndOffset(), when, end)
 		return
 	}
-	if p.i == offsetsPartition {
+	if !holdsRecords(p.i) {
 		return
 	}
 	err := p.plog.Scan(from, end, func(b batch.Batch) error {
@@ -330,8 +344,15 @@ func (k *checker) part(p *part) {
 		}
 		p.floor = hw
 	}
-	if p.state.LSO() > hw {
+	lso := p.state.LSO()
+	if lso > hw {
 		k.c.violated("node %d: last stable offset above the high watermark", p.n.id)
+	}
+	if p.leads() {
+		if lso < p.stable {
+			k.c.violated("node %d: the last stable offset of partition %d went from %d to %d in epoch %d", p.n.id, p.i, p.stable, lso, p.meta.LeaderEpoch)
+		}
+		p.stable = lso
 	}
 }
 
@@ -374,7 +395,7 @@ func (k *checker) fetchedOffset(m *member, epoch wire.LeaderEpoch, asked, value 
 // settled looks at the whole cluster after a time without faults.
 func (k *checker) settled(limit time.Duration) {
 	img := k.c.meta.committed()
-	for i := range numPartitions {
+	for i := range k.c.opts.partitions() {
 		p, ok := img.Partition(nameOf(i).Topic, nameOf(i).Partition)
 		if !ok || p.Leader == wire.NoBroker || len(p.ISR) < len(p.Replicas) {
 			k.c.violated("partition %d does not recover within %v of the last fault: %+v", i, limit, p)
@@ -405,6 +426,9 @@ func (k *checker) settled(limit time.Duration) {
 			k.c.violated("a consumer of partition %d is at %d of %d, %v after the last fault", r.i, r.at, end, limit)
 		}
 	}
+	if k.c.opts.Txns && k.c.err == nil {
+		k.txnsSettled(limit)
+	}
 }
 
 // equal compares two logs byte by byte below both high watermarks, and the leader's whole log for records that are there
@@ -434,7 +458,7 @@ func (k *checker) equal(leader, r *part) {
 		k.c.violated("partition %d: the logs of %d and %d differ below %d: %d and %d batches", leader.i, leader.n.id, r.n.id, end, n, m)
 	}
 	k.c.mix(int64(a))
-	if leader.i == offsetsPartition || leader != r {
+	if !holdsRecords(leader.i) || leader != r {
 		return
 	}
 	seen := map[uint64]wire.Offset{}
@@ -442,6 +466,9 @@ func (k *checker) equal(leader, r *part) {
 		k.records(b, func(o wire.Offset, id uint64) {
 			if was, ok := seen[id]; ok && b.ProducerID() != wire.NoProducer {
 				k.c.violated("partition %d holds record %d twice, at %d and %d", leader.i, id, was, o)
+			}
+			if k.never[id] {
+				k.c.violated("partition %d holds record %d at %d, which was refused", leader.i, id, o)
 			}
 			seen[id] = o
 		})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kajamq/kaja/log"
 	"github.com/kajamq/kaja/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -16,21 +17,25 @@ type consumer struct {
 	at    wire.Offset
 	last  wire.LeaderEpoch // of the last batch that it has read
 	epoch wire.LeaderEpoch // of the leader that it reads from
+
+	committed bool // it reads what is committed (isolation.level)
 }
 
 // view is what a leader answers a consumer.
 type view struct {
 	err   error
 	data  []byte
+	skip  []log.AbortedTransaction // for who reads what is committed
 	start wire.Offset
 	end   wire.Offset // of the epoch asked for; NoOffset: not known
 }
 
-func (c *cluster) addConsumer(i int) {
+func (c *cluster) addConsumer(i int) *consumer {
 	r := &consumer{actor: actor{id: firstClient + len(c.clients), up: true}, c: c, i: i, last: wire.NoLeaderEpoch, epoch: wire.NoLeaderEpoch}
 	c.clients = append(c.clients, &r.actor)
 	c.consumers = append(c.consumers, r)
 	c.after(100*time.Millisecond, r.poll)
+	return r
 }
 
 func (r *consumer) poll() {
@@ -48,7 +53,7 @@ func (r *consumer) poll() {
 		if validate {
 			n.epochEnd(r.i, epoch, last, reply)
 		} else {
-			n.consume(r.i, epoch, at, reply)
+			n.consume(r.i, epoch, at, r.committed, reply)
 		}
 	}, func(a any) {
 		v, ok := a.(view)
@@ -70,6 +75,9 @@ func (r *consumer) poll() {
 		default:
 			r.epoch = epoch
 			if !validate {
+				if r.committed && !c.check.replaced(r.i, epoch) {
+					c.check.readCommitted(r.at, v.data, v.skip)
+				}
 				r.at, r.last = c.check.consumed(r.i, r.at, epoch, r.last, v.data)
 			}
 		}
@@ -78,11 +86,8 @@ func (r *consumer) poll() {
 }
 
 // consume is the handler of a consumer's fetch.
-func (n *node) consume(i int, epoch wire.LeaderEpoch, at wire.Offset, reply func(any)) {
-	var p *part
-	if n.serving {
-		p = n.parts[i]
-	}
+func (n *node) consume(i int, epoch wire.LeaderEpoch, at wire.Offset, committed bool, reply func(any)) {
+	p := n.served(i)
 	if p == nil {
 		reply(view{err: kerr.NotLeaderForPartition})
 		return
@@ -95,24 +100,29 @@ func (n *node) consume(i int, epoch wire.LeaderEpoch, at wire.Offset, reply func
 		reply(view{err: kerr.OffsetOutOfRange, start: p.plog.StartOffset()})
 		return
 	}
-	if at > p.state.HW() {
+	end := p.state.HW()
+	if committed {
+		end = p.state.LSO()
+	}
+	if at > end {
 		reply(view{}) // R14: the new leader's high watermark lags
 		return
 	}
-	data, err := p.bytes(at, p.state.HW(), fetchBytes)
+	data, upper, err := p.read(at, end, fetchBytes)
 	if err != nil {
 		n.c.violated("node %d: read partition %d at %d: %v", n.id, i, at, err)
 		return
 	}
-	reply(view{data: whole(data)})
+	v := view{data: whole(data)}
+	if committed {
+		v.skip = p.plog.AbortedTransactions(at, upper)
+	}
+	reply(v)
 }
 
 // epochEnd is the handler of OffsetForLeaderEpoch.
 func (n *node) epochEnd(i int, epoch, of wire.LeaderEpoch, reply func(any)) {
-	var p *part
-	if n.serving {
-		p = n.parts[i]
-	}
+	p := n.served(i)
 	if p == nil {
 		reply(view{err: kerr.NotLeaderForPartition})
 		return

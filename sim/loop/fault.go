@@ -21,6 +21,9 @@ func newNemesis(c *cluster) *nemesis {
 	f := &nemesis{c: c}
 	all := []func(){f.kill, f.powerOff, f.pause, f.stop, f.isolate, f.oneWay, f.bridge, f.slow, f.deaf, f.flap, f.reset,
 		f.elect, f.deleteRecords, f.pauseMember, f.kill, f.powerOff}
+	if c.opts.Txns {
+		all = append(all, f.lateAnswers)
+	}
 	for _, k := range all {
 		if c.chance(500) {
 			f.kinds = append(f.kinds, k)
@@ -107,7 +110,7 @@ func (f *nemesis) powerOff() {
 // recovered reports whether the node that lost something is in sync everywhere, in its present life.
 func (f *nemesis) recovered() bool {
 	n := f.c.node(f.lossy)
-	for i := range numPartitions {
+	for i := range f.c.opts.partitions() {
 		if !f.c.check.member(n, i) {
 			return false
 		}
@@ -182,6 +185,14 @@ func (f *nemesis) deaf() {
 	n := f.c.anyNode()
 	n.deaf = f.c.now + f.c.between(200*time.Millisecond, 8*time.Second)
 	f.c.note("deaf", int64(n.id), int64(n.deaf), 0, 0)
+}
+
+// lateAnswers lets a node take what transaction coordinators tell it long after it was said.
+func (f *nemesis) lateAnswers() {
+	n := f.c.anyNode()
+	n.lateAnswers = f.c.between(100*time.Millisecond, 6*time.Second)
+	f.c.note("late answers", int64(n.id), int64(n.lateAnswers), 0, 0)
+	f.c.after(f.c.between(200*time.Millisecond, 2*time.Second), func() { n.lateAnswers = 0 })
 }
 
 func (f *nemesis) flap() {
@@ -266,7 +277,7 @@ func (f *nemesis) heal() {
 	f.c.note("heal all", int64(f.faults), 0, 0, 0)
 	f.c.net.cut, f.c.net.slow, f.c.net.resets = [maxNodes + 1][maxNodes + 1]bool{}, [maxNodes + 1]time.Duration{}, 0
 	for _, n := range f.c.nodes {
-		n.deaf = 0
+		n.deaf, n.lateAnswers = 0, 0
 		if n.up && n.paused {
 			n.resume()
 		}

@@ -121,7 +121,7 @@ func (p *part) take(g got) {
 			n.c.violated("node %d: append fetched records of partition %d: %v", n.id, p.i, err)
 			return
 		}
-		p.moved(p.state.OnAppend(p.plog.EndOffset(), wire.NoOffset, n.c.time()))
+		p.moved(p.state.OnAppend(p.plog.EndOffset(), p.unstable(), n.c.time()))
 	}
 	p.moved(p.state.OnLeaderHW(g.hw))
 	if g.logStart > p.plog.StartOffset() && g.logStart <= p.plog.EndOffset() {

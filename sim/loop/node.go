@@ -51,11 +51,14 @@ type node struct {
 	asking   bool // an AlterPartition is under way
 	conns    map[int]*conn
 	hint     int // who may be the controller
+
+	lateAnswers time.Duration // how much later than they come answers of transaction coordinators are taken
+	waiting     int           // such answers
 }
 
 func newNode(c *cluster, id int) *node {
 	n := &node{actor: actor{id: id}, c: c, disk: memfs.New(c.time), clean: wire.NoBrokerEpoch, epoch: wire.NoBrokerEpoch}
-	n.checkpoints = make([]checkpoint, numPartitions)
+	n.checkpoints = make([]checkpoint, c.opts.partitions())
 	if err := errors.Join(n.disk.MkdirAll("d"), n.disk.SyncDir("/")); err != nil {
 		c.violated("make the log directory: %v", err)
 	}
@@ -74,8 +77,8 @@ func (n *node) boot() {
 	n.life++
 	n.c.note("boot", int64(n.id), int64(n.life), int64(n.clean), 0)
 	n.img, n.applied, n.epoch, n.serving, n.stopping = image.Empty(clusterID), 0, wire.NoBrokerEpoch, false, false
-	n.parts, n.sources = make([]*part, numPartitions), make([]source, maxNodes+1)
-	n.parked, n.kicked, n.asking = nil, false, false
+	n.parts, n.sources = make([]*part, n.c.opts.partitions()), make([]source, maxNodes+1)
+	n.parked, n.kicked, n.asking, n.waiting = nil, false, false, 0
 	n.conns, n.hint = map[int]*conn{}, 1+n.c.rng.IntN(len(n.c.nodes))
 	n.ctrl = newCtrl(n)
 	n.tickFollow()
@@ -209,15 +212,21 @@ func (n *node) publishPartition(t *image.Topic, p *image.Partition) {
 }
 
 func indexOf(topic string, p wire.PartitionID) int {
-	if topic == dataTopic {
+	switch topic {
+	case dataTopic:
 		return int(p)
+	case image.TxnStateTopic:
+		return txnPartition
 	}
 	return offsetsPartition
 }
 
 func nameOf(i int) wire.TopicPartition {
-	if i == offsetsPartition {
+	switch i {
+	case offsetsPartition:
 		return wire.TopicPartition{Topic: image.OffsetsTopic}
+	case txnPartition:
+		return wire.TopicPartition{Topic: image.TxnStateTopic}
 	}
 	return wire.TopicPartition{Topic: dataTopic, Partition: wire.PartitionID(i)}
 }
@@ -240,6 +249,8 @@ func (n *node) open(i int, t *image.Topic) {
 		b, ok := n.img.Broker(id)
 		return ok && b.Active() && b.Epoch == epoch
 	})
+	plog.Replicated(at.hw) // what was read again ends transactions below it, which need not move for that
+	n.parts[i].state.OnAppend(plog.EndOffset(), n.parts[i].unstable(), n.c.time())
 	n.c.note("open", int64(n.id), int64(i), int64(plog.StartOffset()), int64(plog.EndOffset()))
 }
 

@@ -25,8 +25,11 @@ type part struct {
 	flushing bool
 	retry    time.Duration // a follower that met an error asks again then
 	shard    *shard        // of the offsets partition's leader
+	txns     *txnShard     // of the leader of the transactions' partition
+	guards   replica.Guards
 	joins    wire.BrokerID // a replica that has fetched and may join the ISR; 0 none
 	floor    wire.Offset   // the least the HW may be in this leader epoch
+	stable   wire.Offset   // the least the LSO may be in this leader epoch
 }
 
 // wait is a produce that waits for the high watermark, or for a flush.
@@ -42,7 +45,6 @@ func (p *part) leads() bool { return p.state.Leading() }
 func (p *part) apply(m *image.Partition) {
 	c := p.n.c
 	a := replica.Assignment{Leader: m.Leader, LeaderEpoch: m.LeaderEpoch, PartitionEpoch: m.PartitionEpoch, Replicas: m.Replicas, ISR: m.ISR}
-	led := p.leads()
 	fresh, ch := p.state.Apply(a, c.time())
 	if !fresh && m.PartitionEpoch < p.meta.PartitionEpoch {
 		return
@@ -52,7 +54,7 @@ func (p *part) apply(m *image.Partition) {
 	c.say("pe=%d isr=%v elr=%v leo=%d hw=%d", m.PartitionEpoch, m.ISR, m.ELR, p.plog.EndOffset(), p.state.HW())
 	if fresh {
 		p.fail(kerr.NotLeaderForPartition)
-		p.floor = 0
+		p.floor, p.stable = 0, 0
 		p.n.kick()
 		if p.leads() {
 			if err := p.plog.AssignEpochStart(a.LeaderEpoch, p.plog.EndOffset()); err != nil {
@@ -60,16 +62,46 @@ func (p *part) apply(m *image.Partition) {
 			}
 			c.check.elected(p)
 		}
-		if led && p.shard != nil {
-			p.shard.end()
-			p.shard = nil
-		}
-		if p.leads() && p.i == offsetsPartition {
-			p.shard = newShard(p)
-		}
+		p.coordinate()
 	}
 	p.moved(ch)
 	p.n.fetchAll()
+}
+
+// coordinate ends the coordinator of a former leadership, and begins one if there is a new leadership.
+func (p *part) coordinate() {
+	if p.shard != nil {
+		p.shard.end()
+		p.shard = nil
+	}
+	if p.txns != nil {
+		p.txns.end()
+		p.txns = nil
+	}
+	switch {
+	case p.leads() && p.i == offsetsPartition:
+		p.shard = newShard(p)
+	case p.leads() && p.i == txnPartition:
+		p.txns = newTxnShard(p)
+	}
+}
+
+// unstable is the first offset of a transaction that is open, or whose end is not known to be below the high watermark.
+func (p *part) unstable() wire.Offset {
+	if o, open := p.plog.FirstUnstableOffset(); open {
+		return o
+	}
+	return wire.NoOffset
+}
+
+// settleTxns tells the log that the high watermark has moved, which may end transactions for good.
+func (p *part) settleTxns() {
+	was := p.unstable()
+	p.plog.Replicated(p.state.HW())
+	if now := p.unstable(); now != was {
+		p.state.OnAppend(p.plog.EndOffset(), now, p.n.c.time())
+		p.n.c.check.part(p)
+	}
 }
 
 // fail tells whoever waits.
@@ -89,8 +121,14 @@ func (p *part) moved(ch replica.Change) {
 		p.flushing = true
 		p.n.later(c.flushTime(), p.flush)
 	}
+	if ch.HW {
+		p.settleTxns()
+	}
 	if ch.HW && p.shard != nil {
 		p.shard.later()
+	}
+	if ch.HW && p.txns != nil {
+		p.txns.later()
 	}
 	if !ch.HW && !ch.LEO && len(p.waits) == 0 {
 		return
@@ -137,10 +175,13 @@ func (p *part) append(v *log.Validated, epoch wire.LeaderEpoch, acks int16, done
 	if err != nil {
 		return got, err
 	}
+	if v.Batch.Transactional() && !got.Duplicate {
+		p.guards.Spend(v.Batch)
+	}
 	c.note("append", int64(p.n.id), int64(p.i), int64(got.First), int64(got.Last))
 	c.say("duplicate %v acks %d", got.Duplicate, acks)
 	w := wait{end: got.Last + 1, done: func(err error) { done(got, err) }}
-	ch := p.state.OnAppend(p.plog.EndOffset(), wire.NoOffset, c.time())
+	ch := p.state.OnAppend(p.plog.EndOffset(), p.unstable(), c.time())
 	switch {
 	case acks == -1:
 		p.waits = append(p.waits, w)
@@ -187,16 +228,23 @@ func (p *part) restartAt(o wire.Offset) {
 }
 
 func (p *part) cut() {
-	ch := p.state.OnTruncate(p.plog.StartOffset(), p.plog.EndOffset(), wire.NoOffset)
+	ch := p.state.OnTruncate(p.plog.StartOffset(), p.plog.EndOffset(), p.unstable())
 	p.n.write(p)
+	p.n.c.check.rewound(p)
 	p.moved(ch)
 }
 
-// bytes reads whole batches from an offset up to end.
+// bytes reads batches from an offset up to end.
 func (p *part) bytes(from, end wire.Offset, most int) ([]byte, error) {
+	data, _, err := p.read(from, end, most)
+	return data, err
+}
+
+// read is bytes, and gives the exclusive bound of the offsets that it has looked at.
+func (p *part) read(from, end wire.Offset, most int) ([]byte, wire.Offset, error) {
 	res, err := p.plog.Read(from, log.ReadOptions{Max: most, End: end, MinOne: true})
 	if err != nil {
-		return nil, err
+		return nil, wire.NoOffset, err
 	}
 	defer wire.Release(res.Segments)
 	var out []byte
@@ -204,14 +252,14 @@ func (p *part) bytes(from, end wire.Offset, most int) ([]byte, error) {
 		b := make([]byte, s.Len)
 		if s.File != nil {
 			if _, err := s.File.ReadAt(b, s.Off); err != nil {
-				return nil, err
+				return nil, wire.NoOffset, err
 			}
 		} else {
 			copy(b, s.Bytes)
 		}
 		out = append(out, b...)
 	}
-	return out, nil
+	return out, res.UpperBound, nil
 }
 
 // outOfRange reports whether err says that a read lies outside of the log.

@@ -30,6 +30,14 @@ type producer struct {
 	epoch wire.LeaderEpoch
 	wait  time.Duration // no request before
 	quiet bool
+
+	stored []stored // the last five that were acknowledged by all
+}
+
+// stored is a batch that was acknowledged.
+type stored struct {
+	*sent
+	base wire.Offset
 }
 
 // sent is one batch.
@@ -63,16 +71,12 @@ func (p *producer) initialise() {
 	n := c.anyNode()
 	again := func() { c.after(100*time.Millisecond, p.initialise) }
 	c.net.dial(&p.actor, &n.actor).call(2*rpcTimeout, func(reply func(any)) {
-		id, epoch := wire.BrokerID(n.id), n.epoch
-		n.ask(func(core *raftctl.Core) ([]byte, any, error) {
-			data, ids, err := core.AllocateProducerIDs(id, epoch)
-			return data, ids, err
-		}, func(o outcome) {
-			if o.err != nil {
+		n.drawProducerID(func(id wire.ProducerID, ok bool) {
+			if !ok {
 				reply(nil)
 				return
 			}
-			reply(o.value.(raftctl.ProducerIDs).First)
+			reply(id)
 		})
 	}, func(r any) {
 		id, ok := r.(wire.ProducerID)
@@ -83,6 +87,21 @@ func (p *producer) initialise() {
 		c.check.producerID(id)
 		p.pid = id
 		p.tick()
+	})
+}
+
+// drawProducerID gets a producer id that nobody else gets from the controller.
+func (n *node) drawProducerID(done func(id wire.ProducerID, ok bool)) {
+	id, epoch := wire.BrokerID(n.id), n.epoch
+	n.ask(func(core *raftctl.Core) ([]byte, any, error) {
+		data, ids, err := core.AllocateProducerIDs(id, epoch)
+		return data, ids, err
+	}, func(o outcome) {
+		if o.err != nil {
+			done(wire.NoProducer, false)
+			return
+		}
+		done(o.value.(raftctl.ProducerIDs).First, true)
 	})
 }
 
@@ -143,6 +162,9 @@ func (p *producer) answered(b *sent, r any) {
 	c := p.c
 	got, ok := r.(produced)
 	if p.pid == wire.NoProducer && (!ok || got.err != nil) {
+		if ok && errors.Is(got.err, kerr.NotEnoughReplicas) {
+			c.check.refused(b)
+		}
 		p.queue, p.next = nil, 0 // it does not try again: nobody knows
 		p.again(50 * time.Millisecond)
 		return
@@ -172,6 +194,7 @@ func (p *producer) answered(b *sent, r any) {
 	p.next--
 	if p.acks == -1 {
 		c.check.acked(p.i, got.base, got.epoch, b)
+		p.stored = append(p.stored[max(0, len(p.stored)-4):], stored{b, got.base})
 	}
 	p.send()
 }
@@ -207,10 +230,7 @@ func (n *node) leaderOf(i int) (wire.BrokerID, wire.LeaderEpoch) {
 // produce is the handler.
 func (n *node) produce(i int, acks int16, data []byte, reply func(any)) {
 	c := n.c
-	var p *part
-	if n.serving {
-		p = n.parts[i]
-	}
+	p := n.served(i)
 	if p == nil {
 		reply(produced{err: kerr.NotLeaderForPartition})
 		return

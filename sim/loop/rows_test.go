@@ -73,7 +73,7 @@ func (s story) partition(i int) *image.Partition {
 func (s story) wholeISR() {
 	s.t.Helper()
 	s.until(20*time.Second, "whole ISRs", func() bool {
-		for i := range numPartitions {
+		for i := range s.opts.partitions() {
 			for _, n := range s.nodes {
 				if !s.check.member(n, i) {
 					return false
@@ -85,7 +85,7 @@ func (s story) wholeISR() {
 }
 
 func (s story) led() bool {
-	for i := range numPartitions {
+	for i := range s.opts.partitions() {
 		if s.partition(i).Leader == wire.NoBroker {
 			return false
 		}
@@ -268,7 +268,7 @@ func TestR12ReplicaThatComesBackEmpty(t *testing.T) {
 	tell(t, Options{}, func(s story) {
 		_, a, _ := s.roles()
 		s.crash(memfs.Keep, a)
-		a.disk, a.checkpoints = memfs.New(s.time), make([]checkpoint, numPartitions)
+		a.disk, a.checkpoints = memfs.New(s.time), make([]checkpoint, s.opts.partitions())
 		if err := a.disk.MkdirAll("d"); err != nil {
 			s.t.Fatal(err)
 		}
