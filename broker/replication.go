@@ -25,7 +25,7 @@ func (b *Broker) askLeader() func(ctx context.Context, leader wire.BrokerID, req
 func (b *Broker) alterPartitions(ctx context.Context, changes []replica.ISRChange) ([]replica.ISRResult, error) {
 	asked := make([]raftctl.ISRChange, len(changes))
 	for i, ch := range changes {
-		asked[i] = raftctl.ISRChange{TopicID: ch.TopicID, Partition: ch.Partition, LeaderEpoch: ch.LeaderEpoch, PartitionEpoch: ch.PartitionEpoch}
+		asked[i] = raftctl.ISRChange{TopicID: ch.TopicID, Partition: ch.Partition, LeaderEpoch: ch.LeaderEpoch, PartitionEpoch: ch.PartitionEpoch, LogEpoch: ch.LogEpoch}
 		for _, m := range ch.ISR {
 			asked[i].ISR = append(asked[i].ISR, raftctl.ISRMember{ID: m.ID, Epoch: m.Epoch})
 		}

@@ -1,6 +1,7 @@
 package raftctl
 
 import (
+	"math"
 	"slices"
 
 	"github.com/kajamq/kaja/internal/planted"
@@ -18,6 +19,9 @@ type ISRChange struct {
 	PartitionEpoch wire.PartitionEpoch // of the state that the leader knows
 	ISR            []ISRMember
 	Recovering     bool
+	// LogEpoch is the newest leader epoch in the leader's log where that is above LeaderEpoch, as it is after the files of
+	// another cluster were put there; anything else means nothing.
+	LogEpoch wire.LeaderEpoch
 }
 
 // ISRMember is a replica in a proposed ISR, with the broker epoch under which it fetched (KIP-903); NoBrokerEpoch where
@@ -66,12 +70,37 @@ func (d *decider) alterPartitions(img *image.Image, id wire.BrokerID, epoch wire
 	if err != nil {
 		return nil, nil, err
 	}
+	if raised := raiseEpochs(after, changes, results); len(raised) > 0 {
+		records = append(records, raised...)
+		if after, _, err = img.With(img.Position(), records); err != nil {
+			return nil, nil, err
+		}
+	}
 	for i, ch := range changes {
 		if t, ok := after.TopicByID(ch.TopicID); ok && results[i].Err == nil {
 			results[i].Partition, _ = t.Partition(ch.Partition)
 		}
 	}
 	return records, results, nil
+}
+
+// raiseEpochs lets leaderships begin anew above the leader epochs that their logs hold: records are ordered by epochs, and who
+// wrote under a lower one than is there already would have them cut off (Kafka leaves it at the lower one). A
+// PartitionChangeRecord knows only the next epoch, so the whole partition is written.
+func raiseEpochs(img *image.Image, changes []ISRChange, results []ISRResult) []coordrec.MetadataRecord {
+	var records []coordrec.MetadataRecord
+	for i, ch := range changes {
+		t, ok := img.TopicByID(ch.TopicID)
+		if !ok || results[i].Err != nil || ch.LogEpoch == math.MaxInt32 {
+			continue
+		}
+		if p, ok := t.Partition(ch.Partition); ok && ch.LogEpoch > p.LeaderEpoch {
+			r := p.Record(t.ID)
+			r.LeaderEpoch, r.PartitionEpoch = ch.LogEpoch+1, p.PartitionEpoch+1
+			records = append(records, r)
+		}
+	}
+	return records
 }
 
 // checkISRChange gives the partition, or the code that refuses the change.

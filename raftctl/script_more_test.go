@@ -122,7 +122,7 @@ func (s *scripted) runMore(t *testing.T, td *datadriven.TestData, id wire.Broker
 	return nil, "", nil
 }
 
-// isr: members are id or id@epoch, joined by +.
+// isr: members are id or id@epoch, joined by +; log is the newest leader epoch in the leader's log.
 func (s *scripted) isr(t *testing.T, td *datadriven.TestData, id wire.BrokerID, epoch wire.BrokerEpoch) ([]coordrec.MetadataRecord, string, error) {
 	ch := ISRChange{Partition: wire.PartitionID(num(t, td, "p", 0)), Recovering: td.HasArg("recovering")}
 	p := &image.Partition{}
@@ -134,6 +134,7 @@ func (s *scripted) isr(t *testing.T, td *datadriven.TestData, id wire.BrokerID, 
 	}
 	ch.LeaderEpoch = p.LeaderEpoch + wire.LeaderEpoch(num(t, td, "le", 0))
 	ch.PartitionEpoch = p.PartitionEpoch + wire.PartitionEpoch(num(t, td, "pe", 0))
+	ch.LogEpoch = wire.LeaderEpoch(num(t, td, "log", -1))
 	for _, m := range strings.Split(arg(td, "to", ""), "+") {
 		text, e, ok := strings.Cut(m, "@")
 		n, err := strconv.Atoi(text)

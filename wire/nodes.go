@@ -11,6 +11,8 @@ import (
 const (
 	// TagGoneTopics in BrokerHeartbeat: the ids of deleted topics of which the broker holds nothing any more, 16 bytes each.
 	TagGoneTopics uint32 = 1000
+	// tagLogEpoch in a partition of AlterPartition: the newest leader epoch in its leader's log, 4 bytes.
+	tagLogEpoch uint32 = 1000
 	// tagOffset in an Envelope's response: up to where the metadata has got with the answer, 8 bytes.
 	tagOffset uint32 = 1000
 )
@@ -57,6 +59,20 @@ func OffsetTag(tags *kmsg.Tags) (Offset, bool) {
 		return NoOffset, false
 	}
 	return Offset(binary.BigEndian.Uint64(b)), true
+}
+
+// SetLogEpochTag notes in a partition of AlterPartition that its leader's log holds a leader epoch.
+func SetLogEpochTag(tags *kmsg.Tags, epoch LeaderEpoch) {
+	tags.Set(tagLogEpoch, binary.BigEndian.AppendUint32(nil, uint32(epoch)))
+}
+
+// LogEpochTag reads what SetLogEpochTag noted; NoLeaderEpoch without it.
+func LogEpochTag(tags *kmsg.Tags) LeaderEpoch {
+	b, ok := Tag(tags, tagLogEpoch)
+	if !ok || len(b) != 4 {
+		return NoLeaderEpoch
+	}
+	return LeaderEpoch(binary.BigEndian.Uint32(b))
 }
 
 // AppendPrincipal appends a principal as an Envelope carries it: Kafka's DefaultPrincipalData version 0, without a token.

@@ -11,7 +11,7 @@ import (
 )
 
 // alterPartition answers AlterPartition (key 56), versions 2-3, of brokers that have proven who they are: what a leader
-// asks for of its ISR. v3 the broker epochs of the members (KIP-903). Errors of all: 31 for another broker's id, 41, 77, 102;
+// asks for of its ISR. v3 the broker epochs of the members (KIP-903), and in a tagged field the epoch of the leader's log. Errors of all: 31 for another broker's id, 41, 77, 102;
 // per partition: 3, 41, 42, 74, 95, 100, 107.
 type alterPartition struct{ controller brokerController }
 
@@ -51,7 +51,7 @@ func isrChanges(msg *kmsg.AlterPartitionRequest) []raftctl.ISRChange {
 		for _, p := range t.Partitions {
 			ch := raftctl.ISRChange{
 				TopicID: t.TopicID, Partition: wire.PartitionID(p.Partition), LeaderEpoch: wire.LeaderEpoch(p.LeaderEpoch),
-				PartitionEpoch: wire.PartitionEpoch(p.PartitionEpoch), Recovering: p.LeaderRecoveryState == 1,
+				PartitionEpoch: wire.PartitionEpoch(p.PartitionEpoch), Recovering: p.LeaderRecoveryState == 1, LogEpoch: wire.LogEpochTag(&p.UnknownTags),
 			}
 			if msg.Version < alterWithEpochsFrom {
 				for _, id := range p.NewISR {

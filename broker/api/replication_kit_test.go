@@ -343,6 +343,13 @@ func (c *replCluster) alterLocked(n *replNode, ch replica.ISRChange) replica.ISR
 		LeaderRecoveryState: coordrec.NoRecoveryChange})
 	t, _ = c.img.TopicByID(ch.TopicID)
 	p, _ = t.Partition(ch.Partition)
+	if ch.LogEpoch > p.LeaderEpoch {
+		r := p.Record(ch.TopicID)
+		r.LeaderEpoch, r.PartitionEpoch = ch.LogEpoch+1, p.PartitionEpoch+1
+		c.commitLocked(r)
+		t, _ = c.img.TopicByID(ch.TopicID)
+		p, _ = t.Partition(ch.Partition)
+	}
 	return replica.ISRResult{ISR: p.ISR, PartitionEpoch: p.PartitionEpoch}
 }
 

@@ -1,13 +1,18 @@
 package api
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/kajamq/kaja/log"
+	"github.com/kajamq/kaja/vfs"
 	"github.com/kajamq/kaja/wire"
+	"github.com/kajamq/kaja/wire/batch"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -186,4 +191,91 @@ func TestDivergedReplicaTakesItsLeadersHistory(t *testing.T) {
 		c.nodes[1].produce("t", 0, values(20, 2, byProducer(7, 0, 7)))
 		c.same("t", 0, 9, 1, 2, 3)
 	})
+}
+
+// Files of another cluster hold leader epochs above the partition's: the next leadership starts above them, nothing is written
+// under a lower one, and what is there is served and replicated on.
+func TestLeadershipStartsAboveTheEpochsOfTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newReplCluster(t, 3)
+		defer c.close()
+		c.topic("t", 1, 1, 2, 3)
+		for range 3 {
+			c.nodes[1].produce("t", 0, values(10, 2))
+		}
+		for _, n := range c.nodes {
+			n.halt()
+			n.age("/data/t-0", 40)
+		}
+		c.sever(1, 0)
+		for _, n := range c.nodes {
+			n.start()
+		}
+		synctest.Wait()
+		if p := c.nodes[1].send(1, "t", 0, values(10, 1)).produced(); p.ErrorCode != kerr.NotLeaderForPartition.Code {
+			t.Errorf("before the controller has answered a produce is answered %d", p.ErrorCode)
+		}
+		c.heal(1, 0)
+		time.Sleep(5 * time.Second)
+		epoch := func() wire.LeaderEpoch {
+			p, _ := c.img.Partition("t", 0)
+			return p.LeaderEpoch
+		}
+		if e := epoch(); e != 41 {
+			t.Errorf("leader epoch %d, want 41", e)
+		}
+		if at := c.nodes[1].produce("t", 0, values(10, 1)); at != 6 {
+			t.Errorf("the next record is at %d", at)
+		}
+		c.same("t", 0, 7, 1, 2, 3)
+		c.elect("t", 2, 1, 2, 3)
+		c.nodes[2].produce("t", 0, values(10, 1))
+		if e := epoch(); e != 42 {
+			t.Errorf("the next leader's epoch is %d, want 42", e)
+		}
+		c.same("t", 0, 8, 1, 2, 3)
+		raw := c.nodes[2].contents("t", 0, 8)
+		var got []wire.LeaderEpoch
+		for len(raw) > 0 {
+			b, rest, err := batch.Next(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, raw = append(got, b.LeaderEpoch()), rest
+		}
+		if !slices.Equal(got, []wire.LeaderEpoch{40, 40, 40, 41, 42}) {
+			t.Errorf("epochs of the stored batches: %v", got)
+		}
+	})
+}
+
+// age gives the batches of a stopped node's partition another leader epoch, as files of another cluster have it.
+func (n *replNode) age(dir string, epoch wire.LeaderEpoch) {
+	n.c.t.Helper()
+	names, err := n.fs.List(dir)
+	if err != nil {
+		n.c.t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".log") {
+			continue
+		}
+		data, err := vfs.ReadFile(n.fs, dir+"/"+name)
+		if err != nil {
+			n.c.t.Fatal(err)
+		}
+		for rest := data; len(rest) > 0; {
+			b, r, err := batch.Next(rest)
+			if err != nil {
+				n.c.t.Fatal(err)
+			}
+			b.SetLeaderEpoch(epoch)
+			rest = r
+		}
+		err = errors.Join(vfs.WriteAtomic(n.fs, dir+"/"+name, data),
+			vfs.WriteAtomic(n.fs, dir+"/leader-epoch-checkpoint", fmt.Appendf(nil, "0\n1\n%d 0\n", epoch)))
+		if err != nil {
+			n.c.t.Fatal(err)
+		}
+	}
 }

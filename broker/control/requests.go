@@ -117,6 +117,9 @@ func alterPartition(id wire.BrokerID, epoch wire.BrokerEpoch, changes []raftctl.
 		if ch.Recovering {
 			p.LeaderRecoveryState = 1
 		}
+		if ch.LogEpoch > ch.LeaderEpoch {
+			wire.SetLogEpochTag(&p.UnknownTags, ch.LogEpoch)
+		}
 		for _, m := range ch.ISR {
 			s := kmsg.NewAlterPartitionRequestTopicPartitionNewEpochISR()
 			s.BrokerID, s.BrokerEpoch = int32(m.ID), int64(m.Epoch)

@@ -120,7 +120,7 @@ func (k *isrKeeper) run() {
 	}
 }
 
-// shrink proposes to take out whoever has lagged for too long.
+// shrink proposes to take out whoever has lagged for too long, and asks again for leaderships above a log's epochs.
 func (k *isrKeeper) shrink() {
 	for _, p := range k.m.all() {
 		if p.proposeShrunk() {
@@ -132,7 +132,10 @@ func (k *isrKeeper) shrink() {
 func (p *Partition) proposeShrunk() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	isr := p.state.Shrunk(p.world.now())
+	isr := p.state.Renewal()
+	if isr == nil {
+		isr = p.state.Shrunk(p.world.now())
+	}
 	if isr == nil || !p.world.isr.works() || p.world.now().Before(p.proposeAt) {
 		return false
 	}

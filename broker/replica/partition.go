@@ -422,11 +422,16 @@ type applied struct {
 	fresh       bool // the leader epoch is new
 	leads, led  bool // this replica is, and was, the leader
 	newFollower bool // of this leader: somebody has to begin to fetch
+	renews      bool // the log holds a later leader epoch, and the controller is to be asked for one above
 }
 
 // apply takes the metadata's word.
 func (p *Partition) apply(a Assignment) (applied, error) {
 	p.appendMu.Lock()
+	newest := wire.NoLeaderEpoch
+	if plog := p.plog(); plog != nil {
+		newest = plog.LatestEpoch()
+	}
 	p.mu.Lock()
 	x := applied{led: p.state.Leading()}
 	under, replicas := p.state.UnderMinISR(), len(p.state.assignment.Replicas)
@@ -437,9 +442,11 @@ func (p *Partition) apply(a Assignment) (applied, error) {
 	if fresh {
 		m = p.endGenerationLocked(kerr.NotLeaderForPartition)
 		p.proposeAt = time.Time{}
+		p.state.OnLogEpoch(newest)
 	} else if !under {
 		p.refuseLocked()
 	}
+	x.renews = p.proposeLocked(p.state.Renewal())
 	p.moveLowLocked()
 	n := p.noteLocked(c)
 	epoch, start := p.state.assignment.LeaderEpoch, p.state.epochStart
@@ -456,6 +463,11 @@ func (p *Partition) apply(a Assignment) (applied, error) {
 		p.lows.Drain()
 	}
 	p.tell(n)
+	if x.renews {
+		p.world.logger.Warn("log holds a later leader epoch than the partition has, as that of another cluster: asking the controller for one above",
+			"topic", p.TP.Topic, "partition", p.TP.Partition, "leader_epoch", epoch, "log_epoch", newest)
+		p.world.isr.propose(p)
+	}
 	if err != nil {
 		err = p.storageFailed(err)
 	}

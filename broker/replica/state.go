@@ -54,6 +54,8 @@ type State struct {
 	known      bool // an assignment was given
 	// epochStart is the LEO at which this replica's current leadership began.
 	epochStart wire.Offset
+	// logEpoch is the newest leader epoch that the log held when the current leadership began.
+	logEpoch wire.LeaderEpoch
 	// pending is the ISR that was proposed to the controller and not answered yet; unanswered: of one of its copies nobody
 	// knows what has become.
 	pending    []wire.BrokerID
@@ -83,7 +85,7 @@ type follower struct {
 // NewState makes the state of a replica whose log holds [logStart, leo), of which the part below flushed is on the
 // disk and the part below hw is known to be committed. min is min.insync.replicas.
 func NewState(self wire.BrokerID, fsync FSync, lag time.Duration, min int, logStart, leo, flushed, hw wire.Offset) *State {
-	s := &State{self: self, fsync: fsync, lag: lag, min: min, logStart: logStart, leo: leo, unstable: wire.NoOffset}
+	s := &State{self: self, fsync: fsync, lag: lag, min: min, logStart: logStart, leo: leo, unstable: wire.NoOffset, logEpoch: wire.NoLeaderEpoch}
 	s.assignment.Leader = wire.NoBroker
 	s.assignment.LeaderEpoch = wire.NoLeaderEpoch
 	s.flushed = clamp(flushed, logStart, leo)
@@ -223,6 +225,14 @@ func (s *State) keepFollowers(now time.Time) {
 	}
 }
 
+// OnLogEpoch says which is the newest leader epoch in the local log.
+func (s *State) OnLogEpoch(e wire.LeaderEpoch) { s.logEpoch = e }
+
+// Outdated reports whether this leader was given an epoch below one that its log holds, as files that were brought from another
+// cluster do. Until the controller has given it a leadership above (Proposal) it is none: what it wrote would lie under a lower epoch
+// than what is there, and what it told followers of epochs would have them cut that off.
+func (s *State) Outdated() bool { return s.Leading() && s.logEpoch > s.assignment.LeaderEpoch }
+
 // SetMinISR takes a new min.insync.replicas.
 func (s *State) SetMinISR(min int, now time.Time) Change {
 	s.min = min
@@ -322,7 +332,7 @@ func (s *State) CheckLeader(epoch wire.LeaderEpoch) error {
 	if err := s.CheckEpoch(epoch); err != nil {
 		return err
 	}
-	if !s.Leading() && !planted.On(planted.StaleLeaderAppends) {
+	if !s.Leading() && !planted.On(planted.StaleLeaderAppends) || s.Outdated() {
 		return kerr.NotLeaderForPartition
 	}
 	return nil

@@ -102,6 +102,14 @@ func (s *State) Shrunk(now time.Time) []wire.BrokerID {
 	return isr
 }
 
+// Renewal is the ISR as it is, with which a leader that is Outdated asks for another leadership, or nil.
+func (s *State) Renewal() []wire.BrokerID {
+	if !s.Outdated() || s.pending != nil {
+		return nil
+	}
+	return s.assignment.ISR
+}
+
 // Propose notes that isr is going to the controller; nothing else may be. From here to Accepted, Rejected or a newer Apply
 // the high watermark waits for the union of both (R11).
 func (s *State) Propose(isr []wire.BrokerID) { s.pending, s.unanswered = slices.Clone(isr), false }
@@ -124,6 +132,7 @@ type ISRChange struct {
 	LeaderEpoch    wire.LeaderEpoch
 	PartitionEpoch wire.PartitionEpoch // of the state that the leader knows
 	ISR            []ISRMember
+	LogEpoch       wire.LeaderEpoch // the newest in the leader's log, above LeaderEpoch where the leadership must begin anew
 }
 
 // ISRMember is a replica in a proposed ISR with the broker epoch under which it fetched (KIP-903); NoBrokerEpoch where it
@@ -139,7 +148,7 @@ func (s *State) Proposal(self wire.BrokerEpoch) (ISRChange, bool) {
 	if !s.Leading() || s.pending == nil {
 		return ISRChange{}, false
 	}
-	c := ISRChange{LeaderEpoch: s.assignment.LeaderEpoch, PartitionEpoch: s.assignment.PartitionEpoch,
+	c := ISRChange{LeaderEpoch: s.assignment.LeaderEpoch, PartitionEpoch: s.assignment.PartitionEpoch, LogEpoch: s.logEpoch,
 		ISR: make([]ISRMember, len(s.pending))}
 	for i, id := range s.pending {
 		c.ISR[i] = ISRMember{id, s.brokerEpoch(id, self)}
