@@ -36,7 +36,7 @@ func (b *Broker) fillRoutes(whole bool) {
 	}
 	table := api.Table(api.Services{
 		Config: b.cfg, NodeID: b.nodeID(), ClusterID: b.identity.ClusterID,
-		Images: b, Endpoints: b.addresses, Partitions: b.replicas.Load(), Controller: b.controller, Active: b.active, QuorumEndpoints: b.quorumEndpoint, Ask: b.asker("txn"),
+		Images: b, Endpoints: b.addresses, Partitions: b.replicas.Load(), Controller: b.controller, Active: b.active, QuorumEndpoints: b.quorumEndpoint, Ask: b.asker("txn"), AskCoordinators: b.asker("coordinators"),
 		ProducerIDs: b.producerIDs, NewSessionID: b.ids.sessionID,
 		Groups: b.groups, Txns: b.txns, Codecs: b.codecs, Loggers: loggers, Wall: b.env.Wall, Registerer: registerer, Routes: &b.routes,
 		ControllerListener: func(name string) bool { return b.routes.controller[name] },

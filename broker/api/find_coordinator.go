@@ -16,8 +16,8 @@ import (
 
 // findCoordinator answers FindCoordinator (key 10), versions 0-6. v1 types and messages; v4 many keys (KIP-699); v6
 // share coordinators. A group's coordinator leads the partition of __consumer_offsets that the group hashes to; the
-// topic is created on first use, and the answer waits until its coordinator serves, so that a client's first join
-// succeeds at once. The same for transactional ids and __transaction_state. Errors: 15; 42 for share groups and for types
+// topic is created on first use, and the answer waits until its coordinator serves, here or on another node, so that a
+// client's first join succeeds at once. The same for transactional ids and __transaction_state. Errors: 15; 42 for share groups and for types
 // that do not exist.
 type findCoordinator struct {
 	image     func() *image.Image
@@ -27,6 +27,7 @@ type findCoordinator struct {
 	txnTopic  txnTopic
 	txns      *txn.Service
 	node      wire.BrokerID
+	remote    *remoteCoordinators // nil: there are no other nodes
 }
 
 // offsetsTopic creates __consumer_offsets with the broker's settings. It returns when the image that has the topic is
@@ -87,6 +88,8 @@ func (h findCoordinator) handle(ctx context.Context, req *server.Request, w serv
 	}
 	resp := kmsg.NewPtrFindCoordinatorResponse()
 	resp.Version = msg.Version
+	ctx, cancel := context.WithTimeout(ctx, firstUseWait) // for all keys together
+	defer cancel()
 	if msg.Version < findBatchFrom {
 		f := h.find(ctx, req.Conn, kind, msg.CoordinatorKey)
 		resp.NodeID, resp.Host, resp.Port, resp.ErrorMessage = int32(f.node), f.host, f.port, &f.text
@@ -114,9 +117,9 @@ func (h findCoordinator) handle(ctx context.Context, req *server.Request, w serv
 func (h findCoordinator) find(ctx context.Context, conn *server.Conn, kind int8, key string) found {
 	switch kind {
 	case coordinatorGroup:
-		return h.findIn(ctx, conn, coordinatorTopic{image.OffsetsTopic, h.topic.EnsureOffsetsTopic, h.groups.WaitActive}, key)
+		return h.findIn(ctx, conn, coordinatorTopic{coordinatorGroup, image.OffsetsTopic, h.topic.EnsureOffsetsTopic, h.groups.WaitActive}, key)
 	case coordinatorTxn:
-		return h.findIn(ctx, conn, coordinatorTopic{image.TxnStateTopic, h.txnTopic.Ensure, h.txns.WaitActive}, key)
+		return h.findIn(ctx, conn, coordinatorTopic{coordinatorTxn, image.TxnStateTopic, h.txnTopic.Ensure, h.txns.WaitActive}, key)
 	case coordinatorShare:
 		return notFound(kerr.InvalidRequest, textInvalidRequest)
 	}
@@ -127,6 +130,7 @@ func (h findCoordinator) find(ctx context.Context, conn *server.Conn, kind int8,
 
 // coordinatorTopic is a topic whose partitions' leaders coordinate what hashes to them.
 type coordinatorTopic struct {
+	kind   int8
 	name   string
 	ensure func(ctx context.Context) error
 	active func(ctx context.Context, key string) error // returns once the coordinator of key serves here
@@ -159,6 +163,8 @@ func (h findCoordinator) findIn(ctx context.Context, conn *server.Conn, in coord
 		until, cancel := context.WithTimeout(ctx, wait)
 		_ = in.active(until, key) // not ready in time: the client meets 14 and tries again
 		cancel()
+	} else {
+		h.remote.wait(ctx, conn, in.name, p, in.kind, key, wait)
 	}
 	return found{text: textNone, node: p.Leader, host: host, port: port}
 }

@@ -44,8 +44,10 @@ type Services struct {
 	// QuorumEndpoints says where the members of the quorum take requests.
 	QuorumEndpoints func(node wire.BrokerID) (image.Endpoint, bool)
 	// Ask sends a request to another node; nil without others.
-	Ask         NodeCaller
-	ProducerIDs producerIDs
+	Ask NodeCaller
+	// AskCoordinators is Ask on connections on which answers may wait; nil without other nodes.
+	AskCoordinators NodeCaller
+	ProducerIDs     producerIDs
 	// NewSessionID draws a fetch session id greater than 0.
 	NewSessionID func() int32
 	Groups       *groupcoord.Service
@@ -84,7 +86,7 @@ func Table(s Services) []Entry {
 		data(3, 0, 13, metadata{images: s.Images, endpoints: s.Endpoints, creator: s.Active, offsets: offsets, txns: txns, autoCreate: s.Config.Bool("auto.create.topics.enable")}.handle),
 		data(8, 2, 10, offsetCommit{image: s.Images.Image, groups: s.Groups}.handle),
 		data(9, 1, 10, offsetFetch{image: s.Images.Image, groups: s.Groups}.handle),
-		data(10, 0, 6, findCoordinator{image: s.Images.Image, endpoints: s.Endpoints, topic: offsets, groups: s.Groups, txnTopic: txns, txns: s.Txns, node: s.NodeID}.handle),
+		data(10, 0, 6, findCoordinator{image: s.Images.Image, endpoints: s.Endpoints, topic: offsets, groups: s.Groups, txnTopic: txns, txns: s.Txns, node: s.NodeID, remote: newRemoteCoordinators(s.AskCoordinators)}.handle),
 		data(11, 0, 9, joinGroup{s.Groups}.handle),
 		data(12, 0, 4, heartbeat{s.Groups}.handle),
 		data(13, 0, 5, leaveGroup{s.Groups}.handle),
