@@ -185,7 +185,8 @@ func parseProperties(fileName string, data []byte) (out []given, err error) {
 
 // Variables with the prefix KAFKA_ that are about a JVM or its scripts and never properties.
 var jvmVariables = []string{"KAFKA_VERSION", "KAFKA_HEAP_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_OPTS", "KAFKA_JMX_OPTS",
-	"KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS", "KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL", "KAFKA_JMX_HOSTNAME"}
+	"KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS", "KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL", "KAFKA_JMX_HOSTNAME",
+	"KAFKA_HEAP_OPTS_FILE", "KAFKA_OPTS_FILE"}
 
 // Variables that give the cluster id: of the apache/kafka image, and of bitnami's.
 var clusterIDVariables = []string{"CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLUSTER_ID"}
@@ -203,6 +204,7 @@ func parseEnv(env []string) []given {
 		case slices.Contains(clusterIDVariables, name):
 			kafka = append(kafka, given{"kaja.cluster.id", text, Origin{FromKafkaEnv, where}})
 		case name == "KAFKA_ENABLE_KRAFT": // there is nothing else
+		case strings.HasSuffix(name, "_FILE") && slices.Contains(fileVariables, strings.TrimSuffix(name, "_FILE")): // without a path
 		case name == "KAFKA_LOG4J_ROOT_LOGLEVEL":
 			if level := log4jLevel(text); level != "" {
 				kafka = append(kafka, given{"kaja.log.level", level, Origin{FromKafkaEnv, where}})

@@ -149,7 +149,7 @@ func TestEnvironmentNames(t *testing.T) {
 	for in, want := range map[string]string{
 		"LISTENER_NAME_X_SCRAM___SHA___256_SASL_JAAS_CONFIG": "listener.name.x.scram-sha-256.sasl.jaas.config",
 		"LISTENER_NAME_X_SCRAM-SHA-256_SASL_JAAS_CONFIG":     "listener.name.x.scram-sha-256.sasl.jaas.config",
-		"A__B": "a_b",
+		"A__B": "a_b", "A___B": "a-b", "A____B": "a-.b", "A_____B": "a-_b", "A______B": "a--b", "A_B__": "a.b_", "_A": ".a", "a_B": "a.b",
 	} {
 		if got := propertyName(in); got != want {
 			t.Errorf("%s: got %s, want %s", in, got, want)

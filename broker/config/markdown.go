@@ -29,6 +29,8 @@ Later ones win:
 
 A few variables with Kafka's prefix are about a JVM and not settings (` + "`KAFKA_HEAP_OPTS`, `KAFKA_OPTS`, `KAFKA_VERSION`" + ` and
 the like); ` + "`KAFKA_LOG4J_ROOT_LOGLEVEL`" + ` sets ` + "`kaja.log.level`" + `.
+` + "`CLUSTER_ID`, `KAFKA_CLUSTER_ID` and `KAFKA_KRAFT_CLUSTER_ID` are `kaja.cluster.id`. `KAFKA_KRAFT_CLUSTER_ID_FILE` and `KAJA_CLUSTER_SECRET_FILE`" + ` name files that
+hold the value.
 
 A value that does not fit its setting stops the start, and everything that is wrong is told at once. A setting that is
 given and has no effect is named in the log at start (level WARN), with where it came from; it is never dropped

@@ -126,7 +126,11 @@ func (a *app) start(ctx context.Context, f startFlags) error {
 
 // load gathers the settings.
 func (a *app) load(f startFlags) (*config.Config, []config.Report, error) {
-	s := config.Sources{FileName: f.file, Env: a.env, Set: append(append([]string{}, f.override...), f.set...)}
+	env, err := config.FromFiles(a.env, a.readFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := config.Sources{FileName: f.file, Env: env, Set: append(append([]string{}, f.override...), f.set...)}
 	join, err := f.joinSettings()
 	if err != nil {
 		return nil, nil, err
