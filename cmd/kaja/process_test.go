@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 }
 
 // command is the binary with an empty environment but for a home of its own.
-func command(t *testing.T, home string, args ...string) *exec.Cmd {
+func command(t testing.TB, home string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -77,7 +77,7 @@ var (
 )
 
 // start starts a node on free ports and waits until it says that it is ready.
-func start(t *testing.T, home string, args ...string) *running {
+func start(t testing.TB, home string, args ...string) *running {
 	t.Helper()
 	args = append([]string{"start", "--set", "listeners=PLAINTEXT://localhost:0", "--set", "kaja.http.listener=127.0.0.1:0"}, args...)
 	n := &running{Cmd: command(t, home, args...), log: &bytes.Buffer{}, drained: make(chan struct{})}
