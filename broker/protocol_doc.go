@@ -26,6 +26,45 @@ var kafkaRanges = []kafkaRange{
 	{90, 0, 1}, {91, 0, 0}, {92, 0, 0}, {93, 0, 0}, {94, 0, 0},
 }
 
+// kafkaNames are the APIs that Kafka names otherwise than kmsg.
+var kafkaNames = map[int16]string{
+	17: "SaslHandshake", 22: "InitProducerId", 29: "DescribeAcls", 30: "CreateAcls", 31: "DeleteAcls", 36: "SaslAuthenticate",
+	45: "AlterPartitionReassignments", 50: "DescribeUserScramCredentials", 51: "AlterUserScramCredentials",
+}
+
+// missing says why keys that Kafka serves are not.
+var missing = map[string][]int16{
+	"there is no SASL yet":                                                     {17, 36},
+	"there are no ACLs yet":                                                    {29, 30, 31},
+	"there are no delegation tokens yet, which need SASL":                      {38, 39, 40, 41},
+	"replicas cannot be moved between nodes yet":                               {45, 46},
+	"there are no quotas yet":                                                  {48, 49},
+	"there are no SCRAM credentials yet, which need SASL":                      {50, 51},
+	"the new protocol of consumer groups (KIP-848) is not there yet":           {68, 69},
+	"share groups (KIP-932) are not there yet":                                 {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92},
+	"nodes that may vote join by themselves, `kaja node remove` takes one out": {80, 81},
+	"streams groups (KIP-1071) are not there yet":                              {88, 89, 93},
+	"`kaja node remove` forgets a controller":                                  {94},
+}
+
+// whyMissing is the reason for a key of missing, "" for any other.
+func whyMissing(key int16) string {
+	for reason, keys := range missing {
+		if slices.Contains(keys, key) {
+			return reason
+		}
+	}
+	return ""
+}
+
+// apiName is Kafka's name of an API.
+func apiName(key int16) string {
+	if name, ok := kafkaNames[key]; ok {
+		return name
+	}
+	return kmsg.NameForKey(key)
+}
+
 // ProtocolSupport is docs/protocol-support.md: what the routes serve, beside what Kafka 4.4 advertises.
 func ProtocolSupport(routes []server.Route) string {
 	var b strings.Builder
@@ -35,7 +74,7 @@ func ProtocolSupport(routes []server.Route) string {
 
 Every API version that kaja advertises is served completely; what is not served is not advertised. Ranges are inclusive.
 
-| Key | API | Kafka 4.4 | kaja | |
+| Key | API | Kafka 4.4 | kaja | what differs, and why |
 |---|---|---|---|---|
 `)
 	served := map[int16]server.Route{}
@@ -62,7 +101,7 @@ Every API version that kaja advertises is served completely; what is not served 
 		if ok && k.min <= k.max && r.Min <= k.min && r.Max >= k.max {
 			full++
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", k.key, kmsg.NameForKey(k.key), kafka, kaja, protocolNote(k, r, ok))
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", k.key, apiName(k.key), kafka, kaja, protocolNote(k, r, ok))
 	}
 	fmt.Fprintf(&b, "\n%d of Kafka's %d APIs are served in their whole range.\n", full, len(kafkaRanges))
 	return b.String()
@@ -79,7 +118,7 @@ func versions(lo, hi int16) string {
 func protocolNote(k kafkaRange, r server.Route, served bool) string {
 	switch {
 	case !served:
-		return "not yet"
+		return whyMissing(k.key)
 	case r.FirstServed > r.Min:
 		return fmt.Sprintf("%s only advertised, for old clients; the connection is closed, as by Kafka", versions(r.Min, r.FirstServed-1))
 	case k.min > k.max:
