@@ -84,19 +84,36 @@ func (a *Addresses) port(l config.Listener) int32 {
 func (a *Addresses) Registration(hostname string) []image.Endpoint {
 	var out []image.Endpoint
 	for _, l := range a.listeners {
-		if l.Controller {
-			continue
+		if !l.Controller {
+			out = append(out, a.advertised(l, hostname))
 		}
-		e := image.Endpoint{Listener: l.Name, Host: l.Host, Port: uint16(a.port(l))}
-		switch {
-		case l.Advertised != nil:
-			e.Host, e.Port = l.Advertised.Host, uint16(l.Advertised.Port)
-		case l.Wildcard():
-			e.Host = hostname
-		}
-		out = append(out, e)
 	}
 	return out
+}
+
+// Quorum is where other members of the quorum reach this node: at its first controller listener, without one at its inter-broker
+// listener. hostname is as for Registration. False: there is no such listener.
+func (a *Addresses) Quorum(interBroker, hostname string) (image.Endpoint, bool) {
+	i := slices.IndexFunc(a.listeners, func(l config.Listener) bool { return l.Controller })
+	if i < 0 {
+		i = slices.IndexFunc(a.listeners, func(l config.Listener) bool { return l.Name == interBroker })
+	}
+	if i < 0 {
+		return image.Endpoint{}, false
+	}
+	return a.advertised(a.listeners[i], hostname), true
+}
+
+// advertised is the address of a listener for those who do not come in by it.
+func (a *Addresses) advertised(l config.Listener, hostname string) image.Endpoint {
+	e := image.Endpoint{Listener: l.Name, Host: l.Host, Port: uint16(a.port(l))}
+	switch {
+	case l.Advertised != nil:
+		e.Host, e.Port = l.Advertised.Host, uint16(l.Advertised.Port)
+	case l.Wildcard():
+		e.Host = hostname
+	}
+	return e
 }
 
 // addrPort reads an IP address and port out of a net.Addr of any kind.

@@ -72,6 +72,32 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
+// Other controllers reach a node at its controller listener, and where it has none at the inter-broker listener.
+func TestQuorumAddress(t *testing.T) {
+	plain := config.Listener{Name: "PLAINTEXT", Port: 9092}
+	other := config.Listener{Name: "OTHER", Host: "10.0.0.1", Port: 9095}
+	own := config.Listener{Name: "C", Port: 9093, Controller: true}
+	told := config.Listener{Name: "C", Port: 9093, Controller: true, Advertised: &config.HostPort{Host: "c1", Port: 1}}
+	for name, tt := range map[string]struct {
+		listeners []config.Listener
+		want      image.Endpoint
+		none      bool
+	}{
+		"of its own":        {[]config.Listener{plain, own}, image.Endpoint{Listener: "C", Host: "me", Port: 9093}, false},
+		"advertised":        {[]config.Listener{plain, told}, image.Endpoint{Listener: "C", Host: "c1", Port: 1}, false},
+		"of the brokers":    {[]config.Listener{other, plain}, image.Endpoint{Listener: "PLAINTEXT", Host: "me", Port: 9092}, false},
+		"of clients' alone": {[]config.Listener{other}, image.Endpoint{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := NewAddresses(1, tt.listeners, func(string) net.Addr { return nil }, nil)
+			got, ok := a.Quorum("PLAINTEXT", "me")
+			if got != tt.want || ok == tt.none {
+				t.Errorf("%+v, %v", got, ok)
+			}
+		})
+	}
+}
+
 func TestServerListeners(t *testing.T) {
 	got := serverListeners([]config.Listener{{Name: "A", Host: "localhost", Port: 9092, Protocol: "PLAINTEXT"}, {Name: "B", Port: 1, Protocol: "PLAINTEXT"}, {Name: "C", Host: "::1", Protocol: "PLAINTEXT"}})
 	want := []server.Listener{

@@ -2,10 +2,8 @@ package broker
 
 import (
 	"context"
-	"slices"
 	"sync"
 
-	"github.com/kajamq/kaja/broker/config"
 	"github.com/kajamq/kaja/broker/control"
 	"github.com/kajamq/kaja/raftctl"
 	"github.com/kajamq/kaja/raftctl/image"
@@ -42,26 +40,16 @@ func (b *Broker) newProducerIDs() *raftctl.ProducerIDAllocator {
 }
 
 // quorumEndpoint says where a member of the quorum takes requests: as it has said itself when it joined, or, of this node
-// alone, its first controller listener.
+// alone, by its settings. The name of a member's listener is that of this node's: the metadata know none.
 func (b *Broker) quorumEndpoint(node wire.BrokerID) (image.Endpoint, bool) {
-	listeners, err := b.cfg.Listeners()
-	if err != nil {
-		return image.Endpoint{}, false
-	}
-	i := slices.IndexFunc(listeners, func(l config.Listener) bool { return l.Controller })
+	hostname, _ := b.env.Hostname() // unknown: a listener that is bound to every address has no host
+	own, ok := b.addresses.Quorum(b.cfg.InterBrokerListener(), hostname)
 	for n := range b.Image().Nodes() {
-		if n.ID == node && i >= 0 {
-			return image.Endpoint{Listener: listeners[i].Name, Host: n.Host, Port: n.Port}, true
+		if n.ID == node && ok {
+			return image.Endpoint{Listener: own.Listener, Host: n.Host, Port: n.Port}, true
 		}
 	}
-	if node != b.nodeID() || i < 0 {
-		return image.Endpoint{}, false
-	}
-	l := listeners[i]
-	if l.Advertised != nil {
-		return image.Endpoint{Listener: l.Name, Host: l.Advertised.Host, Port: uint16(l.Advertised.Port)}, true
-	}
-	return image.Endpoint{Listener: l.Name, Host: l.Host, Port: uint16(b.addresses.port(l))}, true
+	return own, ok && node == b.nodeID()
 }
 
 // arrivals are those who wait for the image to reach an offset.

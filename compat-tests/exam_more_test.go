@@ -27,37 +27,71 @@ func TestExamLeaderElection(t *testing.T) {
 	})
 }
 
-// quorumLine is a line of `kafka-metadata-quorum describe --status`: what it names, without what differs from quorum to quorum.
-var quorumLine = regexp.MustCompile(`^(\w+):`)
+// quorums are numbers and ids, which are each quorum's own.
+var quorums = []rule{ //nolint:gochecknoglobals // a table
+	{regexp.MustCompile(`\b[A-Za-z0-9_-]{22}\b`), "ID"},
+	{regexp.MustCompile(`-?\b\d+\b`), "N"},
+	{regexp.MustCompile(`[ \t]+`), " "}, // columns are as wide as their numbers
+}
 
-// kafka-metadata-quorum describes the quorum in the words in which it describes Kafka's. Ids, epochs and offsets are the quorum's own.
+// kafka-metadata-quorum describes the quorum in the words in which it describes Kafka's, but for numbers and ids: of a node with a
+// controller listener as Kafka's has one, and of a node as `kaja start` makes it, whose controller is reached where its broker is.
 func TestExamMetadataQuorum(t *testing.T) {
 	need(t, "java")
-	read := func(b *target.Broker, args string) []string {
+	read := func(t *testing.T, b *target.Broker, args string) []string {
 		r := tool(t, javatool.Command{Tool: "kafka-metadata-quorum", Args: strings.Fields("--bootstrap-server " + b.Addr + " " + args)})
 		t.Logf("%s prints for %s:\n%s%s", b.Kind, args, r.Out, r.Err)
-		out := []string{"exit " + string(rune('0'+r.Exit))}
+		out := []string{fmt.Sprint("exit ", r.Exit)}
 		for _, line := range append(lines(r.Out), lines(r.Err)...) {
-			if m := quorumLine.FindStringSubmatch(line); m != nil {
-				line = m[1]
+			if strings.HasPrefix(line, "\tat ") {
+				continue
 			}
-			fields := strings.Fields(line)
-			for i, f := range fields {
-				if digits.MatchString(f) || len(f) == 22 {
-					fields[i] = "N"
-				}
+			for _, q := range quorums {
+				line = q.pattern.ReplaceAllString(line, q.with)
 			}
-			out = append(out, strings.Join(fields, " "))
+			out = append(out, strings.TrimSpace(line))
 		}
 		return out
 	}
-	got, want := sharedBroker(t), examReference(t)
-	for _, args := range []string{"describe --status", "describe --replication", "describe", "frobnicate"} {
-		w, g := read(want, args), read(got, args)
-		if diff := compareTranscripts(w, g); diff != "" {
-			t.Errorf("%s (-Kafka 4.4 +%s)\n%s", args, got.Kind, diff)
+	want := examReference(t)
+	apart := sharedBroker(t)
+	if kind(t) == target.Kaja {
+		apart = kajaWithController(t)
+	}
+	for _, args := range []string{"describe --status", "describe --replication", "describe --replication --human-readable", "describe --status --replication",
+		"describe", "describe --status --human-readable", "frobnicate"} {
+		w := read(t, want, args)
+		if diff := compareTranscripts(w, read(t, apart, args)); diff != "" {
+			t.Errorf("%s (-Kafka 4.4 +%s)\n%s", args, apart.Kind, diff)
+		}
+		plain := read(t, sharedBroker(t), args)
+		for i := range plain {
+			plain[i] = strings.ReplaceAll(plain[i], `["PLAINTEXT://`, `["CONTROLLER://`)
+		}
+		if diff := compareTranscripts(w, plain); diff != "" {
+			t.Errorf("%s, without a controller listener (-Kafka 4.4 +%s)\n%s", args, kind(t), diff)
 		}
 	}
+}
+
+// kajaWithController starts a node of kaja with a controller listener, as every Kafka has one.
+func kajaWithController(t *testing.T) *target.Broker {
+	t.Helper()
+	o := theSuite.options(t, target.Kaja)
+	o.Dir = t.TempDir()
+	b, err := target.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Set("listeners", "PLAINTEXT://"+b.Addr+",CONTROLLER://"+freeAddr(t))
+	b.Set("controller.listener.names", "CONTROLLER")
+	b.Set("listener.security.protocol.map", "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT")
+	t.Cleanup(func() { _ = b.Kill() })
+	keepLogOnFailure(t, b)
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // verified is a report of kafka-replica-verification that both partitions are the same on all replicas up to their five records.
