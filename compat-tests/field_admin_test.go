@@ -38,8 +38,9 @@ func createTopic(t *testing.T, c *raw.Conn, name string, partitions int32, rf in
 }
 
 // B05: CreateTopics with validate-only answers as the real call would, and creates nothing.
-func TestFieldB05ValidateOnly(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB05ValidateOnly(t *testing.T) { onSizes(t, fieldB05ValidateOnly) }
+
+func fieldB05ValidateOnly(t *testing.T, b *target.Broker) {
 	topic := fresh(t, "b05")
 	makeTopic(t, b, topic, 1, nil)
 	c := dial(t, b)
@@ -80,8 +81,9 @@ func TestFieldB05ValidateOnly(t *testing.T) {
 }
 
 // B23: DescribeLogDirs in each version: all partitions, none, named ones, unknown ones.
-func TestFieldB23LogDirs(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB23LogDirs(t *testing.T) { onSizes(t, fieldB23LogDirs) }
+
+func fieldB23LogDirs(t *testing.T, b *target.Broker) {
 	topic := fresh(t, "b23")
 	makeTopic(t, b, topic, 2, nil)
 	c := dial(t, b)
@@ -136,9 +138,10 @@ func TestFieldB23LogDirs(t *testing.T) {
 }
 
 // B31: __consumer_offsets can be read by others: Kafka's partitioning, key and value schemas; nobody may write to it.
-func TestFieldB31ConsumerOffsets(t *testing.T) {
+func TestFieldB31ConsumerOffsets(t *testing.T) { onSizes(t, fieldB31ConsumerOffsets) }
+
+func fieldB31ConsumerOffsets(t *testing.T, b *target.Broker) {
 	need(t, "kcat")
-	b := ownBroker(t, nil)
 	makeTopic(t, b, "b31", 1, nil)
 	c := dial(t, b)
 	mustProduce(t, c, "b31", 0, raw.NewBatch(raw.Numbered("v", 0, 10)...).Bytes())
@@ -165,8 +168,8 @@ func TestFieldB31ConsumerOffsets(t *testing.T) {
 		return fmt.Sprint(max(h, 0) % 50)
 	}
 	type entry struct{ keyVersion, valueVersion int16 }
-	seen := map[string][]entry{}
-	for _, group := range []string{"b31-group", "b31-alone"} {
+	seen := map[string][]entry{"b31-group": nil, "b31-alone": nil}
+	for group := range seen {
 		for _, h := range fetchBatches(t, c, "__consumer_offsets", atoi32(t, partitionOf(group)), 0) {
 			for _, r := range plainRecords(t, h) {
 				e := entry{int16(binary.BigEndian.Uint16(r.Key)), -1}
@@ -178,6 +181,9 @@ func TestFieldB31ConsumerOffsets(t *testing.T) {
 					key := kmsg.NewOffsetCommitKey()
 					if err := key.ReadFrom(r.Key); err != nil {
 						t.Fatalf("offset key: %v", err)
+					}
+					if _, ours := seen[key.Group]; !ours {
+						continue // another test's
 					}
 					if e.valueVersion < 3 || e.valueVersion > 4 || key.Topic != "b31" {
 						t.Errorf("offset of %s for %s has value version %d", key.Group, key.Topic, e.valueVersion)
@@ -300,12 +306,16 @@ func (versioned) AppendTo(dst []byte) []byte {
 
 // B53: a topic is created once however many ask for it at the same time; bad names and a forbidding request create nothing.
 func TestFieldB53AutoCreate(t *testing.T) {
-	b := ownBroker(t, map[string]string{"num.partitions": "3"})
+	onNodesWith(t, map[string]string{"num.partitions": "3"}, fieldB53AutoCreate)
+}
+
+func fieldB53AutoCreate(t *testing.T, nodes []*target.Broker) {
+	b := nodes[0]
 	answers := make(chan int16, 50)
 	ids := make(chan [16]byte, 50)
-	for range 50 {
+	for i := range 50 {
 		go func() {
-			c, err := raw.Dial(b.Addr)
+			c, err := raw.Dial(nodes[i%len(nodes)].Addr)
 			if err != nil {
 				t.Error(err)
 				answers <- -99
@@ -371,8 +381,9 @@ func TestFieldB53AutoCreateOff(t *testing.T) {
 }
 
 // B56: what Connect and its like create at start: defaults by −1, compacted topics, answers with source and type.
-func TestFieldB56InternalTopicsOfOthers(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB56InternalTopicsOfOthers(t *testing.T) { onSizes(t, fieldB56InternalTopicsOfOthers) }
+
+func fieldB56InternalTopicsOfOthers(t *testing.T, b *target.Broker) {
 	topic := fresh(t, "b56")
 	c := dial(t, b)
 	set := map[string]string{"cleanup.policy": "compact", "min.compaction.lag.ms": "1000", "message.timestamp.type": "LogAppendTime"}

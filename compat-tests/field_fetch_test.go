@@ -15,9 +15,10 @@ import (
 // Cases from the field that concern fetching.
 
 // B02: the first batch comes back whole however small the limits are.
-func TestFieldB02BatchLargerThanLimits(t *testing.T) {
+func TestFieldB02BatchLargerThanLimits(t *testing.T) { onSizes(t, fieldB02BatchLargerThanLimits) }
+
+func fieldB02BatchLargerThanLimits(t *testing.T, b *target.Broker) {
 	need(t, "kcat")
-	b := sharedBroker(t)
 	topic := fresh(t, "b02")
 	makeTopic(t, b, topic, 2, map[string]string{"max.message.bytes": "5000000"})
 	c := dial(t, b)
@@ -57,9 +58,10 @@ func TestFieldB02BatchLargerThanLimits(t *testing.T) {
 }
 
 // B20: fetching outside the log is answered with OFFSET_OUT_OF_RANGE at once, and clients reset.
-func TestFieldB20OffsetOutOfRange(t *testing.T) {
+func TestFieldB20OffsetOutOfRange(t *testing.T) { onSizes(t, fieldB20OffsetOutOfRange) }
+
+func fieldB20OffsetOutOfRange(t *testing.T, b *target.Broker) {
 	need(t, "kcat")
-	b := sharedBroker(t)
 	topic := fresh(t, "b20")
 	makeTopic(t, b, topic, 1, nil)
 	c := dial(t, b)
@@ -101,8 +103,9 @@ func TestFieldB20OffsetOutOfRange(t *testing.T) {
 }
 
 // B25: max wait and min bytes are kept, in sessions too, and data ends the wait.
-func TestFieldB25LongPoll(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB25LongPoll(t *testing.T) { onSizesLong(t, fieldB25LongPoll) }
+
+func fieldB25LongPoll(t *testing.T, b *target.Broker) {
 	topic := fresh(t, "b25")
 	makeTopic(t, b, topic, 2, nil)
 	producer := dial(t, b)
@@ -191,9 +194,10 @@ func TestFieldB25IdleConsumer(t *testing.T) {
 }
 
 // B52: consumers that start at the end of partitions are answered, and get a new record within milliseconds.
-func TestFieldB52FromTheEnd(t *testing.T) {
+func TestFieldB52FromTheEnd(t *testing.T) { onSizes(t, fieldB52FromTheEnd) }
+
+func fieldB52FromTheEnd(t *testing.T, b *target.Broker) {
 	set := need(t, "kcat", "python")
-	b := sharedBroker(t)
 	topic := fresh(t, "b52")
 	makeTopic(t, b, topic, 3, nil)
 	c := dial(t, b)

@@ -290,8 +290,9 @@ func ghosts(t *testing.T, b *target.Broker, join *kmsg.JoinGroupRequest) int64 {
 }
 
 // B26: what a group can't agree on is refused and disturbs nobody; a rolling change of assignors works.
-func TestFieldB26Assignors(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB26Assignors(t *testing.T) { onSizes(t, fieldB26Assignors) }
+
+func fieldB26Assignors(t *testing.T, b *target.Broker) {
 	topic, group := fresh(t, "b26"), fresh(t, "b26g")
 	makeTopic(t, b, topic, 4, nil)
 	fillPartitions(t, b, topic, 4)
@@ -356,8 +357,9 @@ func TestFieldB26Assignors(t *testing.T) {
 }
 
 // B50: a group that was never used has no offsets, and that is no error.
-func TestFieldB50UnknownGroup(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB50UnknownGroup(t *testing.T) { onSizes(t, fieldB50UnknownGroup) }
+
+func fieldB50UnknownGroup(t *testing.T, b *target.Broker) {
 	topic := fresh(t, "b50")
 	makeTopic(t, b, topic, 1, nil)
 	c := dial(t, b)

@@ -10,15 +10,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/kajamq/kaja/compat-tests/internal/poll"
 	"github.com/kajamq/kaja/compat-tests/internal/raw"
+	"github.com/kajamq/kaja/compat-tests/internal/target"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Cases from the field that concern producing. Each name starts with the case's number. Codes are the protocol's.
 
 // B01: a broker that does not list Produce from version 0 makes librdkafka believe that gzip, snappy and lz4 are not there.
-func TestFieldB01CodecsAskedForAreStored(t *testing.T) {
+func TestFieldB01CodecsAskedForAreStored(t *testing.T) { onSizes(t, fieldB01CodecsAskedForAreStored) }
+
+func fieldB01CodecsAskedForAreStored(t *testing.T, b *target.Broker) {
 	need(t, "kcat")
-	b := sharedBroker(t)
 	c := dial(t, b)
 	av := kmsg.NewPtrApiVersionsRequest()
 	av.Version = 0
@@ -112,8 +114,9 @@ func TestFieldB11RepeatedBatches(t *testing.T) {
 }
 
 // B19: the expected sequence is the last one's plus one, and after 2147483647 comes 0.
-func TestFieldB19Sequences(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB19Sequences(t *testing.T) { onSizes(t, fieldB19Sequences) }
+
+func fieldB19Sequences(t *testing.T, b *target.Broker) {
 	topic := fresh(t, "b19")
 	makeTopic(t, b, topic, 1, nil)
 	c := dial(t, b)
@@ -133,8 +136,9 @@ func TestFieldB19Sequences(t *testing.T) {
 }
 
 // B32: what Kafka refuses is refused, and the other partitions of the request are stored.
-func TestFieldB32BadBatches(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB32BadBatches(t *testing.T) { onSizes(t, fieldB32BadBatches) }
+
+func fieldB32BadBatches(t *testing.T, b *target.Broker) {
 	topic := fresh(t, "b32")
 	makeTopic(t, b, topic, 2, nil)
 	c := dial(t, b)
@@ -223,9 +227,10 @@ func TestFieldB32BadBatches(t *testing.T) {
 }
 
 // B40: snappy means two things, and each is read; with compression.type=producer the bytes are stored untouched.
-func TestFieldB40SnappyBothWays(t *testing.T) {
+func TestFieldB40SnappyBothWays(t *testing.T) { onSizesLong(t, fieldB40SnappyBothWays) }
+
+func fieldB40SnappyBothWays(t *testing.T, b *target.Broker) {
 	set := need(t, "kcat", "python")
-	b := sharedBroker(t)
 	c := dial(t, b)
 	want := make([]string, 1000)
 	for i := range want {
@@ -273,8 +278,9 @@ func TestFieldB40SnappyBothWays(t *testing.T) {
 }
 
 // B58: acks=0 gets no answer; an error closes the connection; other values of acks are refused.
-func TestFieldB58Acks(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB58Acks(t *testing.T) { onSizes(t, fieldB58Acks) }
+
+func fieldB58Acks(t *testing.T, b *target.Broker) {
 	topic := fresh(t, "b58")
 	makeTopic(t, b, topic, 1, map[string]string{"max.message.bytes": "1000"})
 	small := raw.NewBatch(raw.Values("small")...).Bytes()

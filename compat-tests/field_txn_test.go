@@ -18,8 +18,9 @@ import (
 var txnVersions = map[string]bool{"v1": false, "v2": true} //nolint:gochecknoglobals // a table
 
 // B04: ends of transactions that never began, or have ended, never wedge the transactional id.
-func TestFieldB04EndsOfNothing(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB04EndsOfNothing(t *testing.T) { onSizes(t, fieldB04EndsOfNothing) }
+
+func fieldB04EndsOfNothing(t *testing.T, b *target.Broker) {
 	t.Run("v1", func(t *testing.T) {
 		topic := fresh(t, "b04")
 		makeTopic(t, b, topic, 1, nil)
@@ -69,7 +70,10 @@ func TestFieldB04EndsOfNothing(t *testing.T) {
 
 // B28: nothing is appended for a transaction that the coordinator does not know of.
 func TestFieldB28ProduceOutsideOfATransaction(t *testing.T) {
-	b := sharedBroker(t)
+	onSizes(t, fieldB28ProduceOutsideOfATransaction)
+}
+
+func fieldB28ProduceOutsideOfATransaction(t *testing.T, b *target.Broker) {
 	topic := fresh(t, "b28")
 	makeTopic(t, b, topic, 1, nil)
 	p := newRawProducer(t, b, topic, false)
@@ -101,8 +105,9 @@ func TestFieldB28ProduceOutsideOfATransaction(t *testing.T) {
 }
 
 // B38: control batches take offsets, and readers get past them.
-func TestFieldB38MarkersTakeOffsets(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB38MarkersTakeOffsets(t *testing.T) { onSizes(t, fieldB38MarkersTakeOffsets) }
+
+func fieldB38MarkersTakeOffsets(t *testing.T, b *target.Broker) {
 	for name, v2 := range txnVersions {
 		t.Run(name, func(t *testing.T) {
 			topic := fresh(t, "b38")
@@ -145,8 +150,9 @@ func TestFieldB38MarkersTakeOffsets(t *testing.T) {
 }
 
 // B46: of two producers with one transactional id, the first is fenced at whatever it does next.
-func TestFieldB46TwoProducers(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB46TwoProducers(t *testing.T) { onSizes(t, fieldB46TwoProducers) }
+
+func fieldB46TwoProducers(t *testing.T, b *target.Broker) {
 	for name, v2 := range txnVersions {
 		t.Run(name, func(t *testing.T) {
 			topic := fresh(t, "b46")
@@ -155,6 +161,7 @@ func TestFieldB46TwoProducers(t *testing.T) {
 			p1.begin(topic, 0)
 			p1.send(topic, 0, 0, "lost")
 			p2 := &rawProducer{t: t, c: dial(t, b), txnID: topic, v2: v2}
+			p2.findCoordinator()
 			wantCode(t, "the second producer's first try", p2.tryInit(4, false).ErrorCode, codeConcurrent)
 			p2.init()
 			if p2.id != p1.id || p2.epoch != p1.epoch+2 {
@@ -234,8 +241,9 @@ func TestFieldB14KilledAfterEndTxn(t *testing.T) {
 }
 
 // B14 (b): a topic that is deleted while a transaction writes to it does not keep the transaction from ending.
-func TestFieldB14DeletedTopic(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB14DeletedTopic(t *testing.T) { onSizes(t, fieldB14DeletedTopic) }
+
+func fieldB14DeletedTopic(t *testing.T, b *target.Broker) {
 	kept, gone := fresh(t, "b14-kept"), fresh(t, "b14-gone")
 	makeTopic(t, b, kept, 1, nil)
 	makeTopic(t, b, gone, 1, nil)
@@ -253,8 +261,9 @@ func TestFieldB14DeletedTopic(t *testing.T) {
 }
 
 // B14 (d): a group that is deleted while a transaction holds offsets of it does not keep the transaction from ending.
-func TestFieldB14DeletedGroup(t *testing.T) {
-	b := sharedBroker(t)
+func TestFieldB14DeletedGroup(t *testing.T) { onSizes(t, fieldB14DeletedGroup) }
+
+func fieldB14DeletedGroup(t *testing.T, b *target.Broker) {
 	for name, v2 := range txnVersions {
 		t.Run(name, func(t *testing.T) {
 			topic := fresh(t, "b14-group")
@@ -285,8 +294,9 @@ func TestFieldB14DeletedGroup(t *testing.T) {
 }
 
 // Offsets in a transaction are hidden until it commits, and who asks for stable ones is told to wait (KIP-447).
-func TestTxnOffsetsAreStaged(t *testing.T) {
-	b := sharedBroker(t)
+func TestTxnOffsetsAreStaged(t *testing.T) { onSizes(t, txnOffsetsAreStaged) }
+
+func txnOffsetsAreStaged(t *testing.T, b *target.Broker) {
 	for name, v2 := range txnVersions {
 		t.Run(name, func(t *testing.T) {
 			topic := fresh(t, "staged")
@@ -338,7 +348,7 @@ func (p *rawProducer) stageOffsets(group, topic string, partition int32, offset 
 		version = 3
 		req := kmsg.NewPtrAddOffsetsToTxnRequest()
 		req.Version, req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = 3, p.txnID, p.id, p.epoch, group
-		untilCode(p.t, "AddOffsetsToTxn", func() int16 { return do[*kmsg.AddOffsetsToTxnResponse](p.t, p.c, req).ErrorCode }, codeConcurrent)
+		untilCode(p.t, "AddOffsetsToTxn", func() int16 { return do[*kmsg.AddOffsetsToTxnResponse](p.t, p.coord, req).ErrorCode }, codeConcurrent)
 	}
 	untilCode(p.t, "TxnOffsetCommit", func() int16 { return p.tryStage(version, group, topic, partition, offset) }, 14, 15, 16, codeConcurrent)
 }
@@ -396,8 +406,9 @@ func TestTxnLogIsClean(t *testing.T) {
 
 // What is delayed into the next transaction (KAFKA-17754, scenario T1): under v1 it counts for that one, since nothing
 // tells the two apart; under v2 it is refused. A hole of v1, in Kafka as here (docs/limits.md).
-func TestDelayedIntoTheNextTransaction(t *testing.T) {
-	b := sharedBroker(t)
+func TestDelayedIntoTheNextTransaction(t *testing.T) { onSizes(t, delayedIntoTheNextTransaction) }
+
+func delayedIntoTheNextTransaction(t *testing.T, b *target.Broker) {
 	for name, v2 := range txnVersions {
 		t.Run(name, func(t *testing.T) {
 			topic := fresh(t, "delayed")
@@ -441,7 +452,7 @@ func TestAddPartitionsOfManyTransactions(t *testing.T) {
 				one.Topics = []kmsg.AddPartitionsToTxnRequestTransactionTopic{{Topic: topic, Partitions: []int32{1}}}
 				req.Transactions = append(req.Transactions, one)
 			}
-			resp := do[*kmsg.AddPartitionsToTxnResponse](t, added.c, req)
+			resp := do[*kmsg.AddPartitionsToTxnResponse](t, added.coord, req)
 			wantCode(t, "the whole", resp.ErrorCode, 0)
 			for _, txn := range resp.Transactions {
 				want := int16(0)

@@ -23,6 +23,12 @@ func makeTopic(t *testing.T, b *target.Broker, name string, partitions int32, co
 	req.TimeoutMillis = 30_000
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, 1
+	if replicas := replicasLedBy(b); replicas != nil {
+		topic.NumPartitions, topic.ReplicationFactor = -1, -1
+		for p := range partitions {
+			topic.ReplicaAssignment = append(topic.ReplicaAssignment, kmsg.CreateTopicsRequestTopicReplicaAssignment{Partition: p, Replicas: replicas})
+		}
+	}
 	for k, v := range configs {
 		c := kmsg.NewCreateTopicsRequestTopicConfig()
 		c.Name, c.Value = k, &v
@@ -46,7 +52,13 @@ func deref(s *string) string {
 // dial opens a raw connection that is closed when the test ends.
 func dial(t *testing.T, b *target.Broker) *raw.Conn {
 	t.Helper()
-	c, err := raw.Dial(b.Addr)
+	return dialAddr(t, b.Addr)
+}
+
+// dialAddr is dial by address.
+func dialAddr(t *testing.T, addr string) *raw.Conn {
+	t.Helper()
+	c, err := raw.Dial(addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,15 @@ import (
 // onNodes runs a test on one node and on three.
 func onNodes(t *testing.T, test func(t *testing.T, nodes []*target.Broker)) {
 	t.Helper()
+	onNodesWith(t, nil, test)
+}
+
+// onNodesWith is onNodes with settings.
+func onNodesWith(t *testing.T, config map[string]string, test func(t *testing.T, nodes []*target.Broker)) {
+	t.Helper()
 	kind(t)
-	t.Run("one node", func(t *testing.T) { test(t, []*target.Broker{ownBroker(t, nil)}) })
-	t.Run("three nodes", func(t *testing.T) { test(t, ownNodes(t, 3)) })
+	t.Run("one node", func(t *testing.T) { test(t, []*target.Broker{ownBroker(t, config)}) })
+	t.Run("three nodes", func(t *testing.T) { test(t, ownNodesWith(t, 3, config)) })
 }
 
 // onNodesLong is onNodes for a test that takes long: three nodes only in the long tests.
@@ -31,8 +37,14 @@ func onNodesLong(t *testing.T, test func(t *testing.T, nodes []*target.Broker)) 
 // ownNodes starts a cluster for one test. It is killed when the test ends.
 func ownNodes(t *testing.T, n int) []*target.Broker {
 	t.Helper()
+	return ownNodesWith(t, n, nil)
+}
+
+// ownNodesWith is ownNodes with settings.
+func ownNodesWith(t *testing.T, n int, config map[string]string) []*target.Broker {
+	t.Helper()
 	o := theSuite.options(t, kind(t))
-	o.Dir = t.TempDir()
+	o.Dir, o.Config = t.TempDir(), config
 	c, err := target.NewCluster(o, n)
 	if err != nil {
 		t.Fatalf("prepare %d nodes: %v", n, err)

@@ -3,6 +3,7 @@ package compattests_test
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 	"strconv"
 	"testing"
 	"time"
@@ -17,17 +18,23 @@ import (
 func awaitLeaders(t *testing.T, b *target.Broker, topic string, partitions int) {
 	t.Helper()
 	c := dial(t, b)
+	at := map[int32]*raw.Conn{}
 	err := poll.Until(t.Context(), 20*time.Second, "leaders of "+topic, func() (bool, error) {
 		m := metadata(t, c, 8, false, topic)
 		if len(m.Topics) != 1 || m.Topics[0].ErrorCode != 0 || len(m.Topics[0].Partitions) != partitions {
 			return false, fmt.Errorf("metadata: %+v", m.Topics)
 		}
+		for _, node := range m.Brokers {
+			if at[node.NodeID] == nil {
+				at[node.NodeID] = dialAddr(t, net.JoinHostPort(node.Host, strconv.Itoa(int(node.Port))))
+			}
+		}
 		for _, p := range m.Topics[0].Partitions {
-			if p.ErrorCode != 0 || p.Leader < 0 {
+			if p.ErrorCode != 0 || p.Leader < 0 || at[p.Leader] == nil {
 				return false, fmt.Errorf("partition %d: %+v", p.Partition, p)
 			}
 			// Kafka shows a leader a moment before that leader has heard of it.
-			if o := listOffset(t, c, topic, p.Partition, -1); o.ErrorCode != 0 {
+			if o := listOffset(t, at[p.Leader], topic, p.Partition, -1); o.ErrorCode != 0 {
 				return false, fmt.Errorf("end of partition %d: code %d", p.Partition, o.ErrorCode)
 			}
 		}

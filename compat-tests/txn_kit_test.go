@@ -1,7 +1,9 @@
 package compattests_test
 
 import (
+	"net"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -29,7 +31,8 @@ const (
 // rawProducer is a transactional producer of single requests. v2 works at transaction version 2.
 type rawProducer struct {
 	t     *testing.T
-	c     *raw.Conn
+	c     *raw.Conn // to the node that leads the partitions and coordinates the groups of the test
+	coord *raw.Conn // to the coordinator of txnID
 	txnID string
 	id    int64
 	epoch int16
@@ -49,12 +52,15 @@ func (p *rawProducer) findCoordinator() {
 	p.t.Helper()
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.Version, req.CoordinatorType, req.CoordinatorKey = 3, 1, p.txnID
+	var at *kmsg.FindCoordinatorResponse
 	err := poll.Until(p.t.Context(), txnSettleTime, "a coordinator", func() (bool, error) {
-		return do[*kmsg.FindCoordinatorResponse](p.t, p.c, req).ErrorCode == 0, nil
+		at = do[*kmsg.FindCoordinatorResponse](p.t, p.c, req)
+		return at.ErrorCode == 0, nil
 	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	p.coord = dialAddr(p.t, net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))))
 }
 
 // tryInit asks once for the next incarnation; what it goes on from is the producer's id and epoch with resume.
@@ -65,7 +71,7 @@ func (p *rawProducer) tryInit(version int16, resume bool) *kmsg.InitProducerIDRe
 	if resume {
 		req.ProducerID, req.ProducerEpoch = p.id, p.epoch
 	}
-	return do[*kmsg.InitProducerIDResponse](p.t, p.c, req)
+	return do[*kmsg.InitProducerIDResponse](p.t, p.coord, req)
 }
 
 // init fences others and takes the next incarnation; while a transaction is being ended it waits.
@@ -117,7 +123,7 @@ func (p *rawProducer) add(topic string, partitions ...int32) int16 {
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.Version, req.TransactionalID, req.ProducerID, req.ProducerEpoch = 3, p.txnID, p.id, p.epoch
 	req.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: topic, Partitions: partitions}}
-	resp := do[*kmsg.AddPartitionsToTxnResponse](p.t, p.c, req)
+	resp := do[*kmsg.AddPartitionsToTxnResponse](p.t, p.coord, req)
 	return resp.Topics[0].Partitions[0].ErrorCode
 }
 
@@ -139,7 +145,7 @@ func (p *rawProducer) end(commit bool) int16 {
 	if p.v2 {
 		req.Version = 5
 	}
-	resp := do[*kmsg.EndTxnResponse](p.t, p.c, req)
+	resp := do[*kmsg.EndTxnResponse](p.t, p.coord, req)
 	if p.v2 && resp.ErrorCode == 0 {
 		p.id, p.epoch = resp.ProducerID, resp.ProducerEpoch
 	}
@@ -151,7 +157,7 @@ func (p *rawProducer) describe() kmsg.DescribeTransactionsResponseTransactionSta
 	p.t.Helper()
 	req := kmsg.NewPtrDescribeTransactionsRequest()
 	req.TransactionalIDs = []string{p.txnID}
-	return do[*kmsg.DescribeTransactionsResponse](p.t, p.c, req).TransactionStates[0]
+	return do[*kmsg.DescribeTransactionsResponse](p.t, p.coord, req).TransactionStates[0]
 }
 
 func (p *rawProducer) awaitState(state string) {
