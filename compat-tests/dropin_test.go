@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kajamq/kaja/compat-tests/internal/poll"
+	"github.com/kajamq/kaja/compat-tests/internal/raw"
 	"github.com/kajamq/kaja/compat-tests/internal/target"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // composed are services of compose files as the apache/kafka and bitnami images publish them, one node without security. Only
@@ -111,7 +114,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// A directory in which Kafka ran is refused, and nothing in it is changed; one that was only formatted for it is taken over.
+// A directory in which Kafka ran is refused, and nothing in it is changed.
 func TestKafkasDirectories(t *testing.T) {
 	need(t, "java")
 	kafka := startOwn(t, target.Kafka, nil)
@@ -128,6 +131,84 @@ func TestKafkasDirectories(t *testing.T) {
 	}
 	if after := hashes(t, kafka.DataDir()); after != before {
 		t.Errorf("the directory was changed:\n%s\nbefore\n%s", after, before)
+	}
+}
+
+// A directory that Kafka's own storage tool has formatted, with the options that people use, is taken over by kaja with the same file
+// of settings, and its ids stay; one that asks for what kaja does not have is refused, and not a byte of it is changed.
+func TestDirectoriesOfKafkasStorageTool(t *testing.T) {
+	set := need(t, "java")
+	if kind(t) != target.Kaja {
+		t.Skip("about kaja's own start")
+	}
+	binary := theSuite.options(t, target.Kaja).Binary
+	const id = "5L6g3nShT-eMCtK--X86sw"
+	for name, tt := range map[string]struct {
+		settings, refused string
+		format            []string
+	}{
+		"standalone":    {format: []string{"--standalone"}},
+		"static voters": {settings: "controller.quorum.voters=1@CONTROLLER\n"},
+		"feature":       {format: []string{"--standalone", "--feature", "transaction.version=1"}},
+		"SCRAM": {format: []string{"--standalone", "--add-scram", "SCRAM-SHA-256=[name=alice,password=secret]"},
+			refused: "it holds SCRAM credentials (--add-scram), which kaja does not have yet"},
+		"old release": {format: []string{"--standalone", "--release-version", "4.0-IV3"}, refused: "it was formatted for metadata.version 25, and kaja has 33 to 33"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, plain, controller := t.TempDir(), freeAddr(t), freeAddr(t)
+			data, file := filepath.Join(dir, "data"), filepath.Join(dir, "server.properties")
+			if tt.settings == "" {
+				tt.settings = "controller.quorum.bootstrap.servers=CONTROLLER\n"
+			}
+			writeFile(t, file, strings.ReplaceAll(tt.settings, "CONTROLLER", controller)+"process.roles=broker,controller\nnode.id=1\nlog.dirs="+data+
+				"\nlisteners=PLAINTEXT://"+plain+",CONTROLLER://"+controller+"\ncontroller.listener.names=CONTROLLER\n"+
+				"listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n")
+			args := append([]string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(set.Jars(), "*"), "kafka.tools.StorageTool", "format", "-t", id, "-c", file}, tt.format...)
+			if o := execute(t, time.Minute, "", nil, "java", args...); o.Exit != 0 {
+				t.Fatalf("kafka-storage format: exit %d\n%s%s", o.Exit, o.Out, o.Err)
+			}
+			before, directory := hashes(t, data), metaValue(t, data, "directory.id")
+			start := []string{"start", file, "--set", "kaja.http.listener="}
+			if tt.refused != "" {
+				o := execute(t, time.Minute, "", nil, binary, start...)
+				if o.Exit != 1 || !strings.Contains(o.Err, tt.refused) {
+					t.Errorf("exit %d, want a refusal: %s\n%s", o.Exit, tt.refused, o.Err)
+				}
+				if after := hashes(t, data); after != before {
+					t.Errorf("the directory was changed:\n%s\nbefore\n%s", after, before)
+				}
+				return
+			}
+			p := startProcess(t, binary, start...)
+			var c *raw.Conn
+			err := poll.Until(t.Context(), time.Minute, "kaja serves", func() (ok bool, err error) {
+				select {
+				case <-p.done:
+					t.Fatalf("it has ended:\n%s", p.err.String())
+				default:
+				}
+				c, err = raw.Dial(plain)
+				return err == nil, err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			if got := deref(metadata(t, c, 12, false).ClusterID); got != id || metaValue(t, data, "cluster.id") != id || metaValue(t, data, "directory.id") != directory {
+				t.Errorf("cluster %s, directory %s, they were %s and %s", got, metaValue(t, data, "directory.id"), id, directory)
+			}
+			req := kmsg.NewPtrApiVersionsRequest()
+			req.Version, req.ClientSoftwareName, req.ClientSoftwareVersion = 4, "raw", "1"
+			level := int16(2)
+			if name == "feature" {
+				level = 1
+			}
+			for _, f := range do[*kmsg.ApiVersionsResponse](t, c, req).FinalizedFeatures {
+				if f.Name == "transaction.version" && f.MaxVersionLevel != level {
+					t.Errorf("transaction.version %d, it was formatted with %d", f.MaxVersionLevel, level)
+				}
+			}
+		})
 	}
 }
 

@@ -160,6 +160,14 @@ func TestExamGroupLists(t *testing.T) {
 		groups("--list --state Dead"),
 		groups("--list --type classic"),
 		groups("--list --type consumer"),
+		groupTool("--list"),
+		groupTool("--list --group-type classic"),
+		groupTool("--list --group-type consumer"),
+		groupTool("--list --protocol consumer"),
+		groupTool("--list --protocol nonsense"),
+		groupTool("--list --consumer"),
+		groupTool("--list --share"),
+		groupTool("--list --streams"),
 		again(groups("--describe --all-groups")),
 		groups("--describe --all-groups --members"),
 		groups("--describe --all-groups --members --verbose"),
@@ -174,6 +182,9 @@ func TestExamGroupLists(t *testing.T) {
 		topics("--describe --topic-id AAAAAAAAAAAAAAAAAAAAAA"), // Kafka's tool takes the zero id for none: all topics
 		topics("--describe --topic __consumer_offsets"),
 		configs("--describe --entity-type topics --entity-name __consumer_offsets"),
+		configs("--describe --entity-type topics --entity-name __consumer_offsets --all"),
+		configs("--describe --entity-type topics"),
+		configs("--describe --entity-type groups"),
 	})
 }
 
