@@ -15,6 +15,7 @@ import (
 	"github.com/kajamq/kaja/vfs/memfs"
 	"github.com/kajamq/kaja/wire"
 	"github.com/kajamq/kaja/wire/batch"
+	"github.com/kajamq/kaja/wire/coordrec"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -152,7 +153,8 @@ func TestStorageErrors(t *testing.T) {
 	})
 }
 
-// A session with topic ids keeps an id that is not known yet and serves it once it is; a recreated topic's old id is 100.
+// A session with topic ids keeps an id that is not known yet and serves it once it is. Of an id that it has known it says that the
+// topic is gone, and then that it is another one: 3 and 103. Outside of a session the old id is 100.
 func TestFetchSessionByID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newDataKit(t)
@@ -192,6 +194,21 @@ func TestFetchSessionByID(t *testing.T) {
 		k.mustProduce("late", 0, values(1, 1))
 		if got := next(); got != "late:0:1" {
 			t.Fatalf("once it exists: %s", got)
+		}
+		k.apply(removeTopicRecord("late"))
+		if got := next(); got != "late:3:0" {
+			t.Fatalf("once it is gone: %s", got)
+		}
+		again := wire.UUID{9}
+		k.apply(&coordrec.TopicRecord{Name: "late", TopicID: again}, &coordrec.PartitionRecord{TopicID: again,
+			Replicas: []wire.BrokerID{1}, ISR: []wire.BrokerID{1}, Leader: 1, Directories: make([]wire.UUID, 1)})
+		if got := next(); got != "late:103:0" {
+			t.Fatalf("once it is another one: %s", got)
+		}
+		outside := fetchOf(0, 1, 1<<20, fetchTopic("late", fetchPart(0, 0, 1<<20)))
+		outside.SessionEpoch = -1
+		if got := show(ask[*kmsg.FetchResponse](k, k.fetch.handle, outside, 13)); got != "late:100:0" {
+			t.Fatalf("outside of the session: %s", got)
 		}
 		m := fetchOf(0, 1, 1<<20)
 		m.SessionID, m.SessionEpoch = resp.SessionID, epoch+1

@@ -57,7 +57,7 @@ type fetchRun struct {
 // fetchRead is one partition of a request. Either it is unknown, or it was read.
 type fetchRead struct {
 	target  *fetchTarget
-	topic   string // "" while its id is unknown
+	topic   string // "" while its id is unknown; what a session has last known of it comes with the request
 	part    *replica.Partition
 	unknown error // the cluster does not have it
 	err     error // reading it failed
@@ -108,7 +108,7 @@ func (h *fetch) handle(ctx context.Context, req *server.Request, w server.Respon
 	r := &fetchRun{fetch: h, version: req.Version, conn: req.Conn, committed: msg.IsolationLevel == 1, follower: follower,
 		maxBytes: min(int(msg.MaxBytes), h.maxBytes), place: place, reads: make([]fetchRead, len(place.items))}
 	for i := range r.reads {
-		r.reads[i].target = place.items[i].target
+		r.reads[i].target, r.reads[i].topic = place.items[i].target, place.items[i].topic
 	}
 	minBytes := min(int64(msg.MinBytes), int64(r.maxBytes))
 	wait := time.Duration(msg.MaxWaitMillis) * time.Millisecond
@@ -208,14 +208,24 @@ func (r *fetchRun) progress(t *fetchTarget) replica.FollowerFetch {
 }
 
 // resolve finds a partition: by id from v13 on, and the id's name anew each time, since a session keeps ids that are not
-// known yet.
+// known yet. An id that a session knew by its name is told apart from one that was never known: the topic is gone, or it is
+// another one now.
 func (r *fetchRun) resolve(img *image.Image, f *fetchRead) error {
 	k := &f.target.partitionKey
-	f.part, f.topic = nil, k.topic
+	f.part = nil
 	if r.place.usesIDs {
 		t, ok := img.TopicByID(k.id)
-		if !ok {
+		if !ok && f.topic == "" {
 			return kerr.UnknownTopicID
+		}
+		if !ok {
+			if _, ok := img.Partition(f.topic, k.partition); !ok {
+				return kerr.UnknownTopicOrPartition
+			}
+			if _, ok := r.parts.ByName(f.topic, k.partition); ok {
+				f.err = kerr.InconsistentTopicID
+			}
+			return nil
 		}
 		f.topic = t.Name
 		if _, ok := t.Partition(k.partition); !ok {
@@ -229,6 +239,7 @@ func (r *fetchRun) resolve(img *image.Image, f *fetchRead) error {
 		}
 		return nil
 	}
+	f.topic = k.topic
 	if _, ok := img.Partition(k.topic, k.partition); !ok {
 		return kerr.UnknownTopicOrPartition
 	}
@@ -284,7 +295,7 @@ func (r *fetchRun) encode() []wire.Segment {
 	for i := range r.reads {
 		r.fill(&parts[i], &r.reads[i])
 		p := &parts[i]
-		answers[i] = partitionAnswer{hw: p.HighWatermark, logStart: p.LogStartOffset, failed: p.ErrorCode != 0, must: p.DivergingEpoch != nil}
+		answers[i] = partitionAnswer{topic: r.reads[i].topic, hw: p.HighWatermark, logStart: p.LogStartOffset, failed: p.ErrorCode != 0, must: p.DivergingEpoch != nil}
 		for _, s := range p.Records {
 			answers[i].bytes += s.Size()
 		}

@@ -38,6 +38,7 @@ type fetchTarget struct {
 // cachedPartition is one partition of a session. Guarded by the session's lock.
 type cachedPartition struct {
 	target       *fetchTarget
+	topic        string      // the name of the target's id, "" while that was never known
 	hw, logStart wire.Offset // last sent; NoOffset: never, or an error since
 	prev, next   *cachedPartition
 }
@@ -101,6 +102,7 @@ type fetchContext struct {
 type fetchItem struct {
 	target *fetchTarget
 	cached *cachedPartition // of an incremental fetch
+	topic  string           // cached's
 }
 
 // sessionRequest is what a Fetch says about its session.
@@ -145,7 +147,7 @@ func (c *fetchSessions) open(r sessionRequest) (*fetchContext, error) {
 	ctx := &fetchContext{cache: c, session: s, usesIDs: r.usesIDs, epoch: nextEpoch(r.epoch), items: make([]fetchItem, 0, len(s.partitions))}
 	s.epoch = ctx.epoch
 	for p := s.head; p != nil; p = p.next {
-		ctx.items = append(ctx.items, fetchItem{target: p.target, cached: p})
+		ctx.items = append(ctx.items, fetchItem{target: p.target, cached: p, topic: p.topic})
 	}
 	return ctx, nil
 }
@@ -228,6 +230,7 @@ func (c *fetchSessions) touchLocked(s *fetchSession) {
 
 // partitionAnswer is what finish has to know of one partition's answer.
 type partitionAnswer struct {
+	topic        string // its name, "" if that is not known
 	bytes        int64
 	hw, logStart wire.Offset
 	failed       bool
@@ -258,6 +261,7 @@ func (x *fetchContext) finish(answers []partitionAnswer) (id int32, send []bool,
 		if s.partitions[p.target.partitionKey] != p {
 			continue // forgotten meanwhile
 		}
+		p.topic = a.topic
 		send[i] = p.noteLocked(a)
 		if send[i] && a.bytes > 0 {
 			s.unlinkLocked(p)
@@ -293,7 +297,7 @@ func (c *fetchSessions) create(x *fetchContext, answers []partitionAnswer) int32
 	s := &fetchSession{id: id, privileged: x.follow, usesIDs: x.usesIDs, created: now, epoch: nextEpoch(initialEpoch),
 		partitions: make(map[partitionKey]*cachedPartition, len(answers))}
 	for i, a := range answers {
-		p := &cachedPartition{target: x.items[i].target, hw: a.hw, logStart: a.logStart}
+		p := &cachedPartition{target: x.items[i].target, topic: a.topic, hw: a.hw, logStart: a.logStart}
 		if a.failed {
 			p.hw = wire.NoOffset
 		}

@@ -199,7 +199,7 @@ func (f *fetcher) delay(e *sourceEntry, err error) {
 // expected reports whether err comes with every change of leaders, until the metadata has reached everybody.
 func expected(err error) bool {
 	for _, e := range []error{kerr.NotLeaderForPartition, kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.UnknownTopicID,
-		kerr.UnknownTopicOrPartition, errUnflushed} {
+		kerr.UnknownTopicOrPartition, kerr.InconsistentTopicID, errUnflushed} {
 		if errors.Is(err, e) {
 			return true
 		}
