@@ -321,6 +321,7 @@ func txnOffsetsAreStaged(t *testing.T, b *target.Broker) {
 			if got := stableGroupOffset(t, p.c, group, topic); got != 6 {
 				t.Errorf("offset after the commit: %d, want 6", got)
 			}
+			p.awaitState("CompleteCommit")
 			wantCode(t, "offsets outside of a transaction", p.tryStage(4, group, topic, 0, 9), codeTxnAbortable, codeInvalidEpoch)
 		})
 	}
