@@ -33,7 +33,7 @@ TABLE := $(GO) run ./compat-tests/table -kaja build/compat-kaja.txt,build/client
 # Of a foreign test's many lines, those that tell how far it is and what went wrong.
 PROGRESS := grep --line-buffered -Ev '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS: [^ ]*/)'
 
-.PHONY: help run build test unit sim sim-loop chaos chaos-planted prove-cluster race race-quick lint fmt gen check-gen fuzz fuzz-quick long bench compat compat-install clients compatibility cover vuln ci ci-parts release clean prove-log prove-txn
+.PHONY: help run build test unit sim sim-loop chaos chaos-planted prove-cluster race race-quick lint fmt gen check-gen fuzz fuzz-quick long bench bench-partitions compat compat-install clients compatibility cover vuln ci ci-parts release clean prove-log prove-txn
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -110,6 +110,12 @@ bench-compare: build build/kafka-jars ## measure kaja, Kafka 4.4 and the machine
 	mkdir -p build/perf/scratch
 	cd tools/perf && $(GO) build -o $(ROOT)/build/perf/ ./cmd/...
 	build/perf/compare -kaja bin/kaja -kafka-jars build/kafka-jars -bin build/perf -dir build/perf/scratch -rounds $(ROUNDS) $(ARGS)
+
+bench-partitions: build ## measure a node with 100,000 partitions beside one with 100, and restarts of 500 with sealed segments
+	mkdir -p build/perf
+	cd tools/perf && $(GO) build -o $(ROOT)/build/perf/ ./cmd/partitions
+	build/perf/partitions -mode series -kaja bin/kaja -dir build/perf/many-partitions -count 5000 $(ARGS)
+	build/perf/partitions -mode sealed -kaja bin/kaja -dir build/perf/sealed-segments -topics 1 -partitions 500
 
 build/kafka-jars: compat-tests/install/pom.xml
 	rm -rf $@ $@.part

@@ -18,9 +18,15 @@ type epochEntry struct {
 }
 
 // epochs is the leader-epoch cache: entries with both fields ascending strictly by epoch and never falling by offset.
+//
+// The last entry is bare while no record follows it: a leader has noted where its epoch begins. The checkpoint file lacks a
+// bare entry, because the next start would drop it anyway (Kafka: LogLoader.load), and so that becoming the leader of many
+// idle partitions writes no file. Whatever writes the file writes all of it.
 type epochs struct {
 	entries []epochEntry
-	dirty   bool // differs from what the checkpoint file durably holds
+	file    []epochEntry // what the checkpoint file holds, be it durable or not; its memory is never written to
+	bare    bool
+	dirty   bool // what the checkpoint file durably holds is not what a start has to find
 }
 
 func (c *epochs) latest() (epochEntry, bool) {
@@ -30,9 +36,27 @@ func (c *epochs) latest() (epochEntry, bool) {
 	return c.entries[len(c.entries)-1], true
 }
 
-// assign notes that epoch starts at start, unless it or a later one is known there already. Entries that contradict it
-// (a start at or beyond the new one) go away: they hold no record (Kafka: LeaderEpochFileCache.assign).
+// assign notes that a record of epoch lies at start, and reports whether the checkpoint file has to be written.
 func (c *epochs) assign(epoch wire.LeaderEpoch, start wire.Offset) bool {
+	followed := c.bare
+	c.bare = false
+	changed := c.put(epoch, start) || followed
+	c.dirty = c.dirty || changed
+	return changed
+}
+
+// note notes that epoch starts at start, the end of the log, and that it has no record yet.
+func (c *epochs) note(epoch wire.LeaderEpoch, start wire.Offset) {
+	if !c.put(epoch, start) {
+		return
+	}
+	c.bare = true
+	c.dirty = c.dirty || !c.settled()
+}
+
+// put adds the entry, unless it or a later one is known there already. Entries that contradict it (a start at or beyond
+// the new one) go away: they hold no record (Kafka: LeaderEpochFileCache.assign).
+func (c *epochs) put(epoch wire.LeaderEpoch, start wire.Offset) bool {
 	if last, ok := c.latest(); epoch < 0 || ok && last.epoch >= epoch && last.start <= start {
 		return false
 	}
@@ -41,9 +65,25 @@ func (c *epochs) assign(epoch wire.LeaderEpoch, start wire.Offset) bool {
 		keep--
 	}
 	c.entries = append(c.entries[:keep:keep], epochEntry{epoch, start})
-	c.dirty = true
 	return true
 }
+
+// settled reports whether the file holds what a start has to find: all entries but a bare one, and at most others that begin
+// where the bare one does, at the end of the log.
+func (c *epochs) settled() bool {
+	entries, file := c.entries, c.file
+	if c.bare {
+		last := entries[len(entries)-1]
+		entries = entries[:len(entries)-1]
+		for len(file) > 0 && file[len(file)-1].start >= last.start {
+			file = file[:len(file)-1]
+		}
+	}
+	return slices.Equal(entries, file)
+}
+
+// wrote notes that the file was replaced by what encode gives.
+func (c *epochs) wrote() { c.file, c.bare = c.entries, false }
 
 // truncateEnd drops the entries that start at or beyond end.
 func (c *epochs) truncateEnd(end wire.Offset) {
@@ -55,8 +95,8 @@ func (c *epochs) truncateEnd(end wire.Offset) {
 		n--
 	}
 	if n < len(c.entries) {
-		c.entries = slices.Clone(c.entries[:n])
-		c.dirty = true
+		c.entries, c.bare = slices.Clone(c.entries[:n]), false
+		c.dirty = c.dirty || !c.settled()
 	}
 }
 
@@ -71,7 +111,7 @@ func (c *epochs) truncateStart(start wire.Offset) {
 	}
 	c.entries = slices.Clone(c.entries[n-1:])
 	c.entries[0].start = start
-	c.dirty = true
+	c.dirty = c.dirty || !c.settled()
 }
 
 // endOffset answers OffsetForLeaderEpoch: the largest known epoch at or below e, and the exclusive end of it, which is

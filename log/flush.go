@@ -75,6 +75,7 @@ func (l *Log) takeWork() (work, error) {
 		if err := storageErr("write", name, vfs.WriteAtomic(l.dir.fs, name, l.epochs.encode())); err != nil {
 			return work{}, l.failLocked(err)
 		}
+		l.epochs.wrote()
 		l.epochs.dirty = false
 	}
 	v := l.view.Load()
@@ -177,7 +178,8 @@ func (l *Log) Close() error {
 }
 
 // Complete is the part of Close before anything is synced: it ends appending and writes what only a clean stop leaves. Who
-// stops many logs completes them all, syncs their file system as a whole, and then calls Durable and Close of each.
+// stops many logs completes them all, syncs their file system as a whole, and then calls Durable and Close of each. Files are
+// closed here already: those that share descriptors would be synced one by one, whenever a descriptor is taken from one.
 func (l *Log) Complete() error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
@@ -186,10 +188,16 @@ func (l *Log) Complete() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.epochs.dirty { // with a full disk the file lacks some
-		return l.failLocked(l.writeEpochsLocked())
+	if !l.epochs.settled() { // with a full disk the file lacks some
+		if err := l.failLocked(l.writeEpochsLocked()); err != nil {
+			return err
+		}
 	}
-	return nil
+	var err error
+	for _, s := range l.view.Load().segments {
+		err = errors.Join(err, s.rest())
+	}
+	return l.failLocked(err)
 }
 
 // Durable tells the log that its file system was synced as a whole (vfs.Volume) after Open with DeferSync, or after

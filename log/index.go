@@ -1,6 +1,7 @@
 package log
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"sync"
@@ -31,6 +32,7 @@ type table struct {
 	pending []byte   // entries after them
 	dirty   bool     // the file has bytes that were not synced
 	uncut   bool     // the file may be longer than written says: a cut of it failed
+	old     int64    // length of the file while it is rebuilt: what it holds already is not written again
 }
 
 func (t *table) entries() int {
@@ -104,18 +106,56 @@ func (t *table) add(entry []byte) error {
 // write puts the waiting entries into the file.
 func (t *table) write() error {
 	t.mu.Lock()
-	file, at, data := t.file, int64(t.written)*int64(t.width), t.pending
+	file, at, data, old := t.file, int64(t.written)*int64(t.width), t.pending, t.old
 	t.mu.Unlock()
 	if len(data) == 0 {
 		return nil
 	}
-	if _, err := file.WriteAt(data, at); err != nil {
-		return storageErr("write", t.name(), err)
+	if at+int64(len(data)) > old || !holds(file, data, at) {
+		if _, err := file.WriteAt(data, at); err != nil {
+			return storageErr("write", t.name(), err)
+		}
 	}
 	t.mu.Lock()
 	t.written += len(data) / t.width
 	t.pending = t.pending[:0]
 	t.dirty = true
+	t.mu.Unlock()
+	return nil
+}
+
+// holds reports whether data lies at position at of the file. One that can't be read holds nothing.
+func holds(file vfs.File, data []byte, at int64) bool {
+	have := make([]byte, len(data))
+	n, _ := file.ReadAt(have, at)
+	return n == len(data) && bytes.Equal(have, data)
+}
+
+// rebuild begins the table anew, over the entries that the file holds: whoever knows that they are right, mostly, spares
+// writing them. finish ends it. Until then the file is of use to nobody.
+func (t *table) rebuild() error {
+	size, err := t.file.Size()
+	if err != nil {
+		return storageErr("stat", t.name(), err)
+	}
+	t.mu.Lock()
+	t.written, t.pending, t.old, t.uncut = 0, nil, size, false
+	t.mu.Unlock()
+	return nil
+}
+
+// finish cuts off what a rebuild has left of the entries before it. All were written.
+func (t *table) finish() error {
+	t.mu.Lock()
+	file, size, old := t.file, int64(t.written)*int64(t.width), t.old
+	t.mu.Unlock()
+	if old > size {
+		if err := file.Truncate(size); err != nil {
+			return storageErr("truncate", t.name(), err)
+		}
+	}
+	t.mu.Lock()
+	t.old, t.dirty = 0, t.dirty || old > size
 	t.mu.Unlock()
 	return nil
 }

@@ -274,13 +274,15 @@ func (l *Log) EpochAt(o wire.Offset) wire.LeaderEpoch {
 	return l.epochs.at(o)
 }
 
-// AssignEpochStart notes that a leader epoch begins at start, as a leader does when it takes over.
+// AssignEpochStart notes that a leader epoch begins at start, the end of the log, as a leader does when it takes over. The
+// checkpoint file holds it from the first record of the epoch on.
 func (l *Log) AssignEpochStart(e wire.LeaderEpoch, start wire.Offset) error {
 	if err := l.lockForChange(); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()
-	if !l.epochs.assign(e, start) {
+	l.epochs.note(e, start)
+	if l.epochs.settled() {
 		return nil
 	}
 	return l.noteEpochsLocked()
@@ -299,7 +301,11 @@ func (l *Log) noteEpochsLocked() error {
 func (l *Log) writeEpochsLocked() error {
 	name := l.dir.join(epochFile)
 	l.namesDirty = true
-	return writeUnsynced(l.dir.fs, name, l.epochs.encode())
+	if err := writeUnsynced(l.dir.fs, name, l.epochs.encode()); err != nil {
+		return err
+	}
+	l.epochs.wrote()
+	return nil
 }
 
 // ExpireProducers forgets producers that were silent for producer.id.expiration.ms and returns how many.

@@ -16,6 +16,7 @@ type plain struct {
 	floor   wire.Offset // the log began anew here
 	flushed wire.Offset // durable, as the log has promised
 	epoch   wire.LeaderEpoch
+	bare    wire.LeaderEpoch // its leader has noted it and no record follows; 0: none
 	// weak: files that held more than the batches beyond start were taken away, so that producers may be unknown.
 	weak bool
 	// hurt: a snapshot was damaged once, so that producers whose batches go later may be unknown then.
@@ -47,6 +48,7 @@ func (m *plain) cut(at wire.Offset) {
 	}
 	m.floor = min(m.floor, at)
 	m.flushed = min(m.flushed, m.end())
+	m.bare = 0
 }
 
 // nextSeq is the sequence that producer id sends next.
@@ -124,8 +126,15 @@ func (m *plain) checkEpochs(l *Log) error {
 			last = max(last, b.epoch)
 		}
 	}
-	if got := l.LatestEpoch(); last != wire.NoLeaderEpoch && got != last {
-		return fmt.Errorf("latest epoch %d, want %d", got, last)
+	want := last
+	if m.bare > 0 {
+		want = m.bare
+		if e, end, ok := l.EndOffsetForEpoch(m.bare); !ok || e != m.bare || end != m.end() {
+			return fmt.Errorf("epoch %d without records is %d and ends at %d, want %d", m.bare, e, end, m.end())
+		}
+	}
+	if got := l.LatestEpoch(); want != wire.NoLeaderEpoch && got != want {
+		return fmt.Errorf("latest epoch %d, want %d", got, want)
 	}
 	for e := range last + 1 {
 		end := wire.NoOffset

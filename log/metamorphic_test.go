@@ -216,6 +216,12 @@ func (x *meta) apply(s step) error {
 		return x.doDamagedFetch(s)
 	case 'e':
 		x.m.epoch++
+		if s.a%2 == 0 { // its leader says so before it appends
+			if err := x.log.AssignEpochStart(x.m.epoch, x.m.end()); err != nil {
+				return err
+			}
+			x.m.bare = x.m.epoch
+		}
 	}
 	return nil
 }
@@ -225,6 +231,7 @@ func (x *meta) note(v *Validated, a Appended, p plainBatch) {
 	b := v.Batch
 	p.bytes, p.base, p.last, p.epoch, p.maxTime = bytes.Clone(b), a.First, a.Last, x.m.epoch, b.MaxTimestamp()
 	x.m.batches = append(x.m.batches[:len(x.m.batches):len(x.m.batches)], p)
+	x.m.bare = 0
 	if x.set.eager {
 		x.must(x.log.Flush())
 		x.m.flushed = x.m.end()
@@ -352,7 +359,10 @@ func (x *meta) doStart(s step) error {
 }
 
 func (x *meta) doTime(s step) error {
-	ts := epochZero.UnixMilli() + int64(s.a%(1+int(x.now.Sub(epochZero).Milliseconds()))) - 2500
+	return x.lookUp(epochZero.UnixMilli() + int64(s.a%(1+int(x.now.Sub(epochZero).Milliseconds()))) - 2500)
+}
+
+func (x *meta) lookUp(ts int64) error {
 	got, ok, err := x.log.OffsetForTimestamp(ts, x.m.end())
 	want, wantOK := x.m.byTime(ts)
 	if err != nil || ok != wantOK || ok && got.Offset != want {
@@ -368,7 +378,7 @@ func (x *meta) reopen(clean bool, recoveryPoint wire.Offset) error {
 	if err != nil {
 		return err
 	}
-	x.log, x.rec = l, rec
+	x.log, x.rec, x.m.bare = l, rec, 0
 	return nil
 }
 
@@ -430,6 +440,13 @@ func (x *meta) doDamage(s step) error {
 		return err
 	}
 	x.m.weak = x.m.weak || x.m.hurt && x.m.forgot(x.log)
+	if strings.HasSuffix(kind, suffixTimeIndex) {
+		for _, b := range x.m.batches {
+			if err := x.lookUp(b.maxTime); err != nil {
+				return err
+			}
+		}
+	}
 	return x.m.check(x.log)
 }
 

@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/kajamq/kaja/internal/planted"
-	"github.com/kajamq/kaja/vfs"
 	"github.com/kajamq/kaja/wire"
 )
 
@@ -45,10 +44,15 @@ type opening struct {
 	segments []*segment
 	names    []string     // in the directory, after cleaning up; what the opening itself writes is not among them
 	told     []epochEntry // what the epoch checkpoint held before segments were read again
-	onDisk   []byte       // what the epoch checkpoint holds now, be it durable or not
 	// proven: the last stop was clean, and left a snapshot right at the recovery point. Then that is the end, and the
 	// indexes are complete.
 	proven bool
+}
+
+// found reports whether the directory held a file of this name when the opening began.
+func (op *opening) found(name string) bool {
+	_, ok := slices.BinarySearch(op.names, name)
+	return ok
 }
 
 func (op *opening) run(ctx context.Context) error {
@@ -68,7 +72,7 @@ func (op *opening) run(ctx context.Context) error {
 		return op.begin(max(op.o.LogStartOffset, 0))
 	}
 	last := op.segments[len(op.segments)-1]
-	op.proven = op.o.Clean && op.o.RecoveryPoint >= last.base && slices.Contains(op.names, fileName(op.o.RecoveryPoint, suffixSnapshot))
+	op.proven = op.o.Clean && op.o.RecoveryPoint >= last.base && op.found(fileName(op.o.RecoveryPoint, suffixSnapshot))
 	if err := op.loadSegments(); err != nil {
 		return err
 	}
@@ -157,10 +161,16 @@ func (op *opening) begin(base wire.Offset) error {
 		return err
 	}
 	op.namesDirty = true
-	if ok, err := vfs.Exists(op.o.FS, op.dir.join(epochFile)); err != nil || ok {
-		return storageErr("stat", epochFile, err)
+	if op.found(epochFile) {
+		held, err := op.readEpochs()
+		if err == nil && len(held.entries) == 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, ErrCorrupt) {
+			return err
+		}
 	}
-	return writeUnsynced(op.o.FS, op.dir.join(epochFile), op.epochs.encode())
+	return op.writeEpochsLocked() // no record is left of what it holds
 }
 
 // loadSegments gives each segment its size, and those that are not read again their transaction index and timestamps.
@@ -172,7 +182,7 @@ func (op *opening) loadSegments() error {
 		}
 		s.size.Store(info.Size)
 		s.lastIndexed, s.firstKnown = info.Size, info.Size == 0
-		s.reserved = !op.o.Clean && i == len(op.segments)-1 // perhaps, before the crash
+		s.reserved = !op.o.Clean && i == len(op.segments)-1 && info.Spare // before the crash
 		if !op.o.Clean && op.reaches(i) {
 			continue
 		}
@@ -201,11 +211,17 @@ func (op *opening) reaches(i int) bool {
 // loadIndexes checks the indexes of a segment that is taken as it is, and rebuilds them where they can't be right.
 func (op *opening) loadIndexes(s *segment) error {
 	size := s.size.Load()
-	err := errors.Join(s.checkTable(&s.offsets, suffixIndex, size), s.checkTable(&s.times, suffixTimeIndex, size), s.loadAborted())
-	if err == nil && op.proven {
-		err = s.trustTimestamps()
-		s.complete = true
-	} else if err == nil {
+	var err error
+	if op.proven {
+		err = errors.Join(op.measure(&s.offsets), op.measure(&s.times))
+		s.timedBy, s.complete = byNothing, true
+	} else {
+		err = errors.Join(s.checkTable(&s.offsets, suffixIndex, size), s.checkTable(&s.times, suffixTimeIndex, size))
+	}
+	if op.found(fileName(s.base, suffixTxnIndex)) {
+		err = errors.Join(err, s.loadAborted())
+	}
+	if err == nil && !op.proven {
 		err = op.loadTimestamps(s)
 	}
 	if err == nil || errors.Is(err, ErrStorage) && !errors.Is(err, fs.ErrNotExist) {
@@ -214,6 +230,20 @@ func (op *opening) loadIndexes(s *segment) error {
 	op.logger.Warn("rebuilding the indexes of a segment", "file", s.path(suffixLog), "err", err)
 	op.rec.IndexesRebuilt++
 	return op.reindex(s)
+}
+
+// measure sets the number of entries of an index file that a clean stop has left. What they say is checked when it is used.
+func (op *opening) measure(t *table) error {
+	name := t.name()
+	info, err := op.o.FS.Stat(name)
+	if err != nil {
+		return storageErr("stat", name, err)
+	}
+	if info.Size%int64(t.width) != 0 {
+		return &CorruptError{File: name, Pos: info.Size, Reason: "length is not a multiple of the entry size"}
+	}
+	t.written = int(info.Size) / t.width
+	return nil
 }
 
 // checkTable sets the number of entries of an index file and checks its length and its last entry.
@@ -251,17 +281,31 @@ func (s *segment) checkTable(t *table, suffix string, logSize int64) error {
 	return nil
 }
 
-// trustTimestamps takes the last time entry, which sealing and a clean stop leave, for the largest timestamp.
+// trustTimestamps takes the last time entry, which sealing and a clean stop leave, for the largest timestamp, if nothing is
+// known of that. It reads the entry without opening the index for good: retention asks every segment there is.
 func (s *segment) trustTimestamps() error {
-	e, ok, err := s.times.lastTime()
-	if err != nil {
-		return err
+	s.mu.Lock()
+	source := s.timedBy
+	s.mu.Unlock()
+	n := s.times.entries()
+	if source != byNothing || n == 0 {
+		return nil
 	}
+	name := s.times.name()
+	f, err := s.dir.fs.Open(name)
+	if err != nil {
+		return storageErr("open", name, err)
+	}
+	var buf [timeEntrySize]byte
+	_, err = f.ReadAt(buf[:], int64(n-1)*timeEntrySize)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return storageErr("read", name, err)
+	}
+	e := decodeTimeEntry(buf[:])
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.maxTime, s.maxLast, s.unproven = wire.NoTimestamp, s.base, true
-	if ok {
-		s.maxTime, s.maxLast = e.time, s.base+wire.Offset(e.rel)
+	if s.timedBy == byNothing {
+		s.maxTime, s.maxLast, s.timedBy = e.time, s.base+wire.Offset(e.rel), byIndex
 	}
 	return nil
 }
@@ -271,7 +315,7 @@ func (s *segment) trustTimestamps() error {
 // be appended to s; others may call it at any time.
 func (l *Log) proveTimestamps(s *segment) error {
 	s.mu.Lock()
-	proven := !s.unproven
+	proven := s.timedBy == byBatches
 	s.mu.Unlock()
 	if proven {
 		return nil
@@ -286,8 +330,8 @@ func (l *Log) proveTimestamps(s *segment) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unproven {
-		s.maxTime, s.maxLast, s.unproven = newest, last, false
+	if s.timedBy != byBatches {
+		s.maxTime, s.maxLast, s.timedBy = newest, last, byBatches
 	}
 	return nil
 }
@@ -321,7 +365,7 @@ func (l *Log) newestFrom(s *segment, indexed bool) (newest int64, last wire.Offs
 // loadTimestamps finds the largest timestamp: the last time entry's, or that of a batch after it.
 func (l *Log) loadTimestamps(s *segment) error {
 	s.mu.Lock()
-	s.maxTime, s.maxLast, s.unproven = wire.NoTimestamp, s.base, false
+	s.maxTime, s.maxLast, s.timedBy = wire.NoTimestamp, s.base, byBatches
 	s.mu.Unlock()
 	e, ok, err := s.times.lastTime()
 	if err != nil {
@@ -373,6 +417,24 @@ func (l *Log) reindex(s *segment) error {
 	return s.seal()
 }
 
+// rebuildIndexes begins the indexes anew, making missing files; seal ends it. The segment has to be read again after a
+// crash before it does.
+func (s *segment) rebuildIndexes() error {
+	if err := s.openTables(true); err != nil {
+		return err
+	}
+	s.forgetIndexed()
+	return errors.Join(s.offsets.rebuild(), s.times.rebuild())
+}
+
+// forgetIndexed is what indexing from the beginning of the segment begins with.
+func (s *segment) forgetIndexed() {
+	s.lastIndexed, s.complete = 0, false
+	s.mu.Lock()
+	s.maxTime, s.maxLast, s.timedBy = wire.NoTimestamp, s.base, byBatches
+	s.mu.Unlock()
+}
+
 // clearIndexes empties the indexes, making missing files.
 func (s *segment) clearIndexes() error {
 	if err := s.openTables(true); err != nil {
@@ -385,9 +447,6 @@ func (s *segment) clearIndexes() error {
 		}
 		t.written, t.pending = int((size+int64(t.width)-1)/int64(t.width)), nil // so that cut reaches the file
 	}
-	s.lastIndexed, s.complete = 0, false
-	s.mu.Lock()
-	s.maxTime, s.maxLast, s.unproven = wire.NoTimestamp, s.base, false
-	s.mu.Unlock()
+	s.forgetIndexed()
 	return errors.Join(s.offsets.cut(0), s.times.cut(0))
 }

@@ -108,7 +108,7 @@ func (op *opening) settle(end wire.Offset) error {
 	}
 	op.epochs.truncateEnd(end)
 	op.epochs.truncateStart(op.StartOffset())
-	if op.epochs.dirty && !bytes.Equal(op.onDisk, op.epochs.encode()) {
+	if !op.epochs.settled() {
 		if err := op.writeEpochsLocked(); err != nil {
 			return err
 		}
@@ -121,7 +121,44 @@ func (op *opening) settle(end wire.Offset) error {
 	if op.proven && !op.superfluous(end) {
 		return nil
 	}
+	if err := op.keepSnapshot(end); err != nil {
+		return err
+	}
 	return op.pruneSnapshots(end)
+}
+
+// keepSnapshot keeps the snapshot of the last clean stop, if nothing was appended since: it says what the batches say. That
+// it is durable is not known.
+func (op *opening) keepSnapshot(end wire.Offset) error {
+	name, window := fileName(end, suffixSnapshot), fileName(end, suffixWindow)
+	if op.snapshotEnd == end || op.producers.end != end || !op.found(name) {
+		return nil
+	}
+	data := encodeSnapshot(op.producers)
+	same, err := op.holdsFile(name, data)
+	if err == nil && same {
+		same, err = op.holdsFile(window, encodeWindow(op.producers, data))
+	}
+	if err != nil || !same {
+		return err
+	}
+	op.snapshots, op.snapshotEnd, op.namesDirty = append(op.snapshots, name), end, true
+	if op.found(window) {
+		op.snapshots = append(op.snapshots, window)
+	}
+	return nil
+}
+
+// holdsFile reports whether the directory holds a file with this content, or none if that is nil.
+func (op *opening) holdsFile(name string, want []byte) (bool, error) {
+	if !op.found(name) {
+		return want == nil, nil
+	}
+	data, err := vfs.ReadFile(op.o.FS, op.dir.join(name))
+	if err != nil && !isNotExist(err) {
+		return false, storageErr("read", name, err)
+	}
+	return err == nil && want != nil && bytes.Equal(data, want), nil
 }
 
 // loadFirstTime finds the timestamp that the age of a segment counts from. Only an append needs it.
@@ -212,8 +249,13 @@ func (op *opening) dropFrom(i int) error {
 // readSegment reads segment i whole. whole is false when it had to be cut, and later segments were removed.
 func (op *opening) readSegment(ctx context.Context, i int, next wire.Offset) (end wire.Offset, whole bool, err error) {
 	s := op.segments[i]
-	if err := errors.Join(s.clearIndexes(), removeFile(op.o.FS, s.path(suffixTxnIndex))); err != nil {
+	if err := s.rebuildIndexes(); err != nil {
 		return 0, false, err
+	}
+	if op.found(fileName(s.base, suffixTxnIndex)) {
+		if err := removeFile(op.o.FS, s.path(suffixTxnIndex)); err != nil {
+			return 0, false, err
+		}
 	}
 	s.aborted, s.txnWritten = nil, 0
 	h, err := s.open()
@@ -363,6 +405,9 @@ func (l *Log) readSnapshot(name string, o wire.Offset) (*producers, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(ps.byID) == 0 {
+		return ps, nil // and no window would belong to it
+	}
 	window, err := vfs.ReadFile(l.dir.fs, l.dir.join(fileName(o, suffixWindow)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return ps, nil
@@ -398,18 +443,15 @@ func (op *opening) pruneSnapshots(end wire.Offset) error {
 // loadEpochs reads the epoch checkpoint, or rebuilds it from the batches where it is missing or damaged.
 func (op *opening) loadEpochs() error {
 	name := op.dir.join(epochFile)
-	data, err := vfs.ReadFile(op.o.FS, name)
+	held, err := op.readEpochs()
 	if err == nil {
-		op.onDisk = data
-		if op.epochs, err = decodeEpochs(name, data); err == nil {
-			err = op.epochsReachStart(name)
-		}
-		if err == nil {
+		op.epochs = held
+		if err = op.epochsReachStart(name); err == nil {
 			return nil
 		}
 	}
-	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, fs.ErrNotExist) {
-		return storageErr("read", name, err)
+	if !errors.Is(err, ErrCorrupt) && !isNotExist(err) {
+		return err
 	}
 	op.logger.Warn("rebuilding the leader-epoch checkpoint", "file", name, "err", err)
 	op.epochs = epochs{dirty: true}
@@ -428,8 +470,19 @@ func (op *opening) loadEpochs() error {
 			return err
 		}
 	}
-	op.onDisk = op.epochs.encode()
 	return op.writeEpochsLocked()
+}
+
+// readEpochs reads the epoch checkpoint. Errors: ErrCorrupt, fs.ErrNotExist, ErrStorage.
+func (op *opening) readEpochs() (epochs, error) {
+	name := op.dir.join(epochFile)
+	data, err := vfs.ReadFile(op.o.FS, name)
+	if err != nil {
+		return epochs{}, storageErr("read", name, err)
+	}
+	c, err := decodeEpochs(name, data)
+	c.file = c.entries
+	return c, err
 }
 
 // epochsReachStart refuses a checkpoint that begins after the log does: the log start moved, the checkpoint with it, and

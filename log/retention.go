@@ -63,6 +63,9 @@ func (l *Log) tooOld(c *Config, now time.Time) func(*segment, wire.Offset) bool 
 		if c.RetentionAge < 0 {
 			return false
 		}
+		if err := s.trustTimestamps(); err != nil {
+			return false // looked at again in the next pass
+		}
 		newest, _ := s.maxTimestamp()
 		if late := now.UnixMilli() - newest; late > c.RetentionAge.Milliseconds() || late < 0 {
 			if err := l.proveTimestamps(s); err != nil {

@@ -2,7 +2,6 @@ package log
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -66,13 +65,22 @@ type segment struct {
 	torn        bool  // the file may have bytes beyond size: a failed write could not be cut off
 
 	mu       sync.Mutex // covers what follows; held for moments only
-	unproven bool       // maxTime is what the time index says, and no batch was looked at
+	timedBy  timeSource
 	maxTime  int64
 	maxLast  wire.Offset // last offset of the batch that has maxTime
 	ends     []boundary  // at most recentEnds, then a ring
 	endsNext int
 	aborted  []abortedTxn
 }
+
+// timeSource is where the largest timestamp of a segment comes from.
+type timeSource uint8
+
+const (
+	byBatches timeSource = iota
+	byIndex              // the last time entry, and no batch was looked at
+	byNothing            // not even that was read
+)
 
 // directory is where a log lies; it changes when the log is renamed.
 type directory struct {
@@ -83,7 +91,14 @@ type directory struct {
 func (d *directory) join(name string) string { return path.Join(*d.path.Load(), name) }
 
 // fileName is Kafka's: the offset in 20 digits.
-func fileName(base wire.Offset, suffix string) string { return fmt.Sprintf("%020d%s", base, suffix) }
+func fileName(base wire.Offset, suffix string) string {
+	name := make([]byte, 20, 20+len(suffix))
+	for i := len(name) - 1; i >= 0; i-- {
+		name[i] = byte('0' + base%10)
+		base /= 10
+	}
+	return string(append(name, suffix...))
+}
 
 func newSegment(d *directory, base wire.Offset, created time.Time) *segment {
 	s := &segment{dir: d, base: base, created: created, firstTime: wire.NoTimestamp, maxTime: wire.NoTimestamp, maxLast: base}
@@ -306,6 +321,9 @@ func (s *segment) seal() error {
 		return err
 	}
 	if err := errors.Join(s.offsets.write(), s.times.write(), s.writeAborted()); err != nil {
+		return err
+	}
+	if err := errors.Join(s.offsets.finish(), s.times.finish()); err != nil {
 		return err
 	}
 	s.complete = true

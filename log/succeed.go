@@ -28,7 +28,7 @@ func (l *Log) Succeed(old *Log) error {
 		return l.failLocked(err)
 	}
 	l.leo.Store(int64(end))
-	l.epochs.entries, l.epochs.dirty = entries, true
+	l.epochs.entries, l.epochs.bare, l.epochs.dirty = entries, false, true
 	l.producers = ps
 	l.producers.end = end
 	l.noteUnstableLocked()

@@ -229,7 +229,7 @@ func (l *Log) restartLocked(o wire.Offset) error {
 	l.flushed.Store(int64(o))
 	l.producers, l.snapshotEnd = newProducers(o), o
 	l.noteUnstableLocked()
-	l.epochs.entries, l.epochs.dirty, l.namesDirty = nil, true, true
+	l.epochs.entries, l.epochs.bare, l.epochs.dirty, l.namesDirty = nil, false, true, true
 	l.prepared = false // the name of the new segment is not durable
 	return l.noteEpochsLocked()
 }

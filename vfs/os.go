@@ -84,7 +84,15 @@ func (OS) Stat(name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Size: fi.Size(), Dir: fi.IsDir(), ModTime: fi.ModTime()}, nil
+	return Info{Size: fi.Size(), Dir: fi.IsDir(), ModTime: fi.ModTime(), Spare: spare(fi)}, nil
+}
+
+// spare compares the blocks of a file with its length. A file system with large blocks, or that keeps its maps among them,
+// makes it true without need.
+func spare(fi os.FileInfo) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	const counted, block = 512, 4096
+	return !ok || st.Blocks*counted > (fi.Size()+block-1)/block*block
 }
 
 // SyncDir implements FS.

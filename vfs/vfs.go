@@ -53,6 +53,7 @@ type Info struct {
 	Size    int64
 	Dir     bool
 	ModTime time.Time
+	Spare   bool // of a file: more space than its length needs is reserved, or may be
 }
 
 // File is an open file. ReadAt and WriteAt are safe for concurrent use; the rest follows the owner's locking.

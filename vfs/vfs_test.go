@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -230,4 +231,29 @@ func TestVolumeOfTheSystem(t *testing.T) {
 	if _, err := (vfs.OS{}).Volume(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a volume of a missing directory: %v", err)
 	}
+}
+
+// Spare tells of space that was reserved beyond a file's length.
+func TestSpare(t *testing.T) {
+	each(t, func(t *testing.T, fs vfs.FS, dir string) {
+		name := dir + "/f"
+		f, err := fs.Create(name)
+		must(t, err)
+		spare := func(after string, want bool) {
+			t.Helper()
+			info, err := fs.Stat(name)
+			must(t, err)
+			if info.Spare != want {
+				t.Errorf("after %s: %v", after, info.Spare)
+			}
+		}
+		_, err = f.WriteAt(make([]byte, 100), 0)
+		must(t, err)
+		spare("a write", false)
+		must(t, f.Allocate(1<<20))
+		spare("a reservation", dir == "/data" || runtime.GOOS == "linux")
+		must(t, f.Truncate(100))
+		spare("a truncation", false)
+		must(t, f.Close())
+	})
 }

@@ -131,6 +131,7 @@ type Manager struct {
 	assigner *assigner
 	mover    *mover
 	img      atomic.Pointer[image.Image] // the newest that Open or Apply was given
+	last     topicSettings               // of the goroutine that calls Open or Apply
 
 	mu     sync.RWMutex
 	byID   map[partitionID]*Partition
@@ -251,12 +252,28 @@ func (m *Manager) count(is func(*Partition) bool) int {
 func (m *Manager) newPartition(img *image.Image, t *image.Topic, id wire.PartitionID, dir *logDir) *Partition {
 	p := &Partition{TP: wire.TopicPartition{Topic: t.Name, Partition: id}, TopicID: t.ID, world: m.world}
 	p.at.Store(&home{p: p, dir: dir})
-	cfg := m.o.TopicConfig(img, t.Name)
-	p.config.Store(cfg)
+	s := m.settingsOf(img, t.Name)
+	p.config.Store(s.config)
 	p.cleaned.Store(int64(wire.NoOffset))
-	p.state = NewState(m.o.NodeID, m.o.FSync(img, t.Name), m.o.ReplicaLagTime, cfg.MinInSyncReplicas, 0, 0, 0, 0)
+	p.state = NewState(m.o.NodeID, s.fsync, m.o.ReplicaLagTime, s.config.MinInSyncReplicas, 0, 0, 0, 0)
 	p.state.JudgeBy(m.world.isr.mayJoin)
 	return p
+}
+
+// topicSettings is what the partitions of a topic have in common under an image.
+type topicSettings struct {
+	img    *image.Image
+	topic  string
+	config *log.Config
+	fsync  FSync
+}
+
+// settingsOf works out the settings of a topic; those asked for last are kept, since a topic's partitions come together.
+func (m *Manager) settingsOf(img *image.Image, topic string) *topicSettings {
+	if m.last.img != img || m.last.topic != topic {
+		m.last = topicSettings{img, topic, m.o.TopicConfig(img, topic), m.o.FSync(img, topic)}
+	}
+	return &m.last
 }
 
 // publish makes p known.
@@ -580,18 +597,14 @@ func (m *Manager) closeDir(d *logDir) error {
 // parallel calls do for 0 to n-1 from at most RecoveryThreads goroutines and waits for all.
 func (m *Manager) parallel(n int, do func(i int)) {
 	var wg sync.WaitGroup
-	next := make(chan int)
+	var next atomic.Int64
 	for range min(n, m.o.RecoveryThreads) {
 		wg.Go(func() {
-			for i := range next {
-				do(i)
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				do(int(i))
 			}
 		})
 	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
 	wg.Wait()
 }
 

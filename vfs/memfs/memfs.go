@@ -288,7 +288,7 @@ func (fs *FS) Stat(name string) (vfs.Info, error) {
 	if err != nil {
 		return vfs.Info{}, err
 	}
-	return vfs.Info{Size: int64(len(n.data)), Dir: n.names != nil, ModTime: n.modTime}, nil
+	return vfs.Info{Size: int64(len(n.data)), Dir: n.names != nil, ModTime: n.modTime, Spare: n.allocated > 0}, nil
 }
 
 // SyncDir implements vfs.FS.

@@ -2,6 +2,10 @@
 // to every partition, -batches times), probe (latency of acks=all produces to random partitions), metadata (time of a
 // Metadata request for one topic and for all), restart (kill or stop a started node and measure the time to the first
 // answer of its last partition). One JSON line on stdout.
+//
+// Two modes start the nodes themselves, with -kaja below -dir, which must not exist and is removed at the end, and print one
+// JSON line a step: series (everything above, beside a node with 100 partitions) and sealed (the start after SIGKILL of
+// partitions with a sealed segment of 20 MiB and a half full active one).
 package main
 
 import (
@@ -24,11 +28,13 @@ type options struct {
 	addr, prefix, start, signal, pid string
 	topics, partitions, perRequest   int
 	batches, size, count             int
+	kaja, dir, set                   string
+	port                             int
 }
 
 func main() {
 	var o options
-	mode := flag.String("mode", "create", "create, fill, probe, metadata or restart")
+	mode := flag.String("mode", "create", "create, fill, probe, metadata or restart; series or sealed")
 	flag.StringVar(&o.addr, "addr", "127.0.0.1:9092", "the broker (single node)")
 	flag.StringVar(&o.prefix, "prefix", "many-", "topic name prefix")
 	flag.IntVar(&o.topics, "topics", 100, "topics")
@@ -40,7 +46,18 @@ func main() {
 	flag.StringVar(&o.start, "start", "", "restart: command line that starts the node")
 	flag.StringVar(&o.signal, "signal", "kill", "restart: kill or term")
 	flag.StringVar(&o.pid, "pid", "", "pid or pid file of the broker, for its RSS")
+	flag.StringVar(&o.kaja, "kaja", "", "series, sealed: the binary")
+	flag.StringVar(&o.dir, "dir", "", "series, sealed: a directory to be made, and removed at the end")
+	flag.StringVar(&o.set, "set", "", "series, sealed: further settings of the nodes, separated by blanks")
+	flag.IntVar(&o.port, "port", 21392, "series, sealed: the first port of the nodes")
 	flag.Parse()
+	if whole := map[string]func(options) error{"series": series, "sealed": sealed}[*mode]; whole != nil {
+		if err := whole(o); err != nil {
+			fmt.Fprintln(os.Stderr, "partitions:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	modes := map[string]func(options) (map[string]any, error){
 		"create": create, "fill": fill, "probe": probe, "metadata": metadata, "restart": restart,
 	}
