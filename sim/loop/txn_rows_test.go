@@ -545,7 +545,12 @@ func TestT5MarkerCanNotBeWritten(t *testing.T) {
 				continue
 			}
 			s.silence(leader, 30*time.Second)
-			s.until(10*time.Second, "too few in sync", func() bool { return leader.parts[i].state.UnderMinISR() })
+			if part := leader.parts[i]; !s.reach(part.state.UnderMinISR, func() bool { return !part.leads() }) { // its leadership moved meanwhile
+				s.silence(leader, 0)
+				s.commits(p, x)
+				s.back()
+				continue
+			}
 			before := s.check.txns.markerRetries
 			s.commits(p, x)
 			s.until(5*time.Second, "the marker is refused", func() bool { return s.check.txns.markerRetries > before+2 })
@@ -553,9 +558,7 @@ func TestT5MarkerCanNotBeWritten(t *testing.T) {
 				s.t.Errorf("the last stable offset is %d, the transaction without its marker begins at %d", lso, at)
 			}
 			stuck++
-			for _, n := range s.others(leader) {
-				s.deafen(n, leader, 0)
-			}
+			s.silence(leader, 0)
 			s.crash(memfs.Keep, leader)
 			s.until(20*time.Second, "the last stable offset moves", func() bool { l := s.leads(i); return l != nil && l.state.LSO() > at })
 			s.back()
@@ -593,12 +596,16 @@ func TestT7BeginningIsLostWithTheCoordinator(t *testing.T) {
 			p := s.writer(id)
 			p.still = true
 			s.until(20*time.Second, "an idle producer", func() bool { return p.stage == idle })
-			c := s.coordinator()
-			s.until(10*time.Second, "the last transaction is complete", func() bool { t, ok := c.state.Lookup(id); return ok && t.Status != state.PrepareCommit })
+			s.until(10*time.Second, "the last transaction is complete", func() bool { return s.status(id) != state.PrepareCommit })
+			c, begin := s.coordinator(), s.now
 			s.silence(c.p.n, 10*time.Second)
 			p.still = false
 			began := func() bool { t, _ := c.state.Lookup(id); return t.Status == state.Ongoing && p.stage == writing }
-			s.until(time.Second, "a beginning", began)
+			if !s.reach(began, func() bool { return c.ended || s.now > begin+lagTime }) { // its leadership moved meanwhile
+				s.silence(c.p.n, 0)
+				s.back()
+				continue
+			}
 			x := p.txn
 			if x.acks > 0 {
 				s.t.Fatalf("a write was acknowledged before its coordinator's record\n%s", s.history())
@@ -657,7 +664,11 @@ func TestT12CoordinatorBelowMinISRAndLoading(t *testing.T) {
 			c := s.coordinator()
 			refusals, puts := s.check.parts[txnPartition].refusals, s.check.txns.loading
 			s.silence(c.p.n, 8*time.Second)
-			s.until(10*time.Second, "too few in sync", func() bool { return c.p.state.UnderMinISR() })
+			if !s.reach(func() bool { return c.p.state.UnderMinISR() }, func() bool { return c.ended }) { // its leadership moved meanwhile
+				s.silence(c.p.n, 0)
+				s.back()
+				continue
+			}
 			s.pass(2 * time.Second)
 			refused += s.check.parts[txnPartition].refusals - refusals
 			s.crash(memfs.Keep, c.p.n)
