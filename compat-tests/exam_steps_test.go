@@ -108,7 +108,6 @@ func TestExamConfigs(t *testing.T) {
 		configs("--describe --entity-type brokers --entity-name 9"),
 		configs("--alter --entity-type brokers --entity-default --add-config ec.own=1,log.retention.ms=700000000"),
 		configs("--alter --entity-type brokers --entity-name 1 --add-config ec.own=2,ec.other=3"),
-		configs("--alter --entity-type brokers --entity-name 1 --add-config log.cleaner.threads=0"),
 		configs("--alter --entity-type brokers --entity-name 1 --add-config log.cleaner.threads=3"),
 		configs("--alter --entity-type brokers --entity-default --add-config log.cleaner.threads=3"),
 		again(configs("--describe --entity-type brokers --entity-default")),

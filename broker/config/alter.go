@@ -87,11 +87,17 @@ func checkCleanerThreads(was, is int, set bool) error {
 	case is < 1 && (set || is != was):
 		return fmt.Errorf("Log cleaner threads should be at least 1") //nolint:staticcheck // Kafka's words
 	case is < was/2:
-		return fmt.Errorf("Log cleaner threads cannot be reduced to less than half the current value %d", was) //nolint:staticcheck // Kafka's words
+		return invalidDynamic("Log cleaner threads cannot be reduced to less than half the current value %d", was)
 	case is > was*2:
-		return fmt.Errorf("Log cleaner threads cannot be increased to more than double the current value %d", was) //nolint:staticcheck // Kafka's words
+		return invalidDynamic("Log cleaner threads cannot be increased to more than double the current value %d", was)
 	}
 	return nil
+}
+
+// invalidDynamic is how Kafka passes on what a part of it says of a change.
+func invalidDynamic(format string, args ...any) error {
+	return fmt.Errorf("Invalid value org.apache.kafka.common.config.ConfigException: %s for configuration Invalid dynamic configuration", //nolint:staticcheck // Kafka's words
+		fmt.Sprintf(format, args...))
 }
 
 // validateAltered checks one value. Only what a topic takes from the broker can be changed while it runs; of anything

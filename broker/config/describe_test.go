@@ -232,7 +232,7 @@ func TestValidateBroker(t *testing.T) {
 		{"kaja.fsync", "always", false, ""},
 		{"log.cleaner.threads", "0", true, "Log cleaner threads should be at least 1"},
 		{"log.cleaner.threads", "2", false, ""},
-		{"log.cleaner.threads", "3", false, "Log cleaner threads cannot be increased to more than double the current value 1"},
+		{"log.cleaner.threads", "3", false, "Invalid value org.apache.kafka.common.config.ConfigException: Log cleaner threads cannot be increased to more than double the current value 1 for configuration Invalid dynamic configuration"},
 		{"unclean.leader.election.enable", "true", false, ""},
 		{"log.preallocate", "true", false, ""},
 	}
@@ -261,18 +261,22 @@ func TestValidateBroker(t *testing.T) {
 // The number of cleaner threads changes by half and by double, whichever level sets it or stops setting it (Kafka 4.4).
 func TestValidateCleanerThreads(t *testing.T) {
 	set := func(n string) map[string]string { return map[string]string{"log.cleaner.threads": n} }
-	const less, more = "Log cleaner threads cannot be reduced to less than half the current value ", "Log cleaner threads cannot be increased to more than double the current value "
+	const less, more = "reduced to less than half", "increased to more than double"
+	refusal := func(what, now string) string {
+		return "Invalid value org.apache.kafka.common.config.ConfigException: Log cleaner threads cannot be " + what + " the current value " + now +
+			" for configuration Invalid dynamic configuration"
+	}
 	for _, tt := range []struct {
 		name    string
 		was, is Dynamic
 		want    string
 	}{
 		{"double", Dynamic{Default: set("4")}, Dynamic{Default: set("8")}, ""},
-		{"more than double", Dynamic{Default: set("4")}, Dynamic{Default: set("9")}, more + "4"},
+		{"more than double", Dynamic{Default: set("4")}, Dynamic{Default: set("9")}, refusal(more, "4")},
 		{"half", Dynamic{Broker: set("5")}, Dynamic{Broker: set("2")}, ""},
-		{"less than half", Dynamic{Broker: set("6")}, Dynamic{Broker: set("2")}, less + "6"},
+		{"less than half", Dynamic{Broker: set("6")}, Dynamic{Broker: set("2")}, refusal(less, "6")},
 		{"removed", Dynamic{Broker: set("2")}, Dynamic{}, ""},
-		{"removed, less than half", Dynamic{Broker: set("4")}, Dynamic{}, less + "4"},
+		{"removed, less than half", Dynamic{Broker: set("4")}, Dynamic{}, refusal(less, "4")},
 		{"the default below a broker's own", Dynamic{Broker: set("4"), Default: set("2")}, Dynamic{Broker: set("4"), Default: set("40")}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
