@@ -15,8 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The files of a stopped Kafka's partitions, compacted, compressed and transactional, put under kaja's topic of the same name,
-// serve the same records at the same offsets, and kaja's under Kafka.
+// The files of a stopped Kafka's partitions, compacted, compressed and transactional, written under leader epochs that the receiver has
+// not reached, put under kaja's topic of the same name, serve the same records at the same offsets, and kaja's under Kafka. kaja
+// writes on above those epochs; Kafka does under those of its own.
 func TestPartitionFilesBothWays(t *testing.T) {
 	need(t, "java")
 	const partitions = 3
@@ -33,6 +34,10 @@ func TestPartitionFilesBothWays(t *testing.T) {
 				writeHistory(t, from, partitions, rand.New(rand.NewPCG(11, uint64(phase))), phase)
 				if phase == 0 {
 					compact(t, from, partitions)
+					for range 2 { // each stop and each start is another leader epoch
+						restart(t, from, true)
+						awaitLeaders(t, from, compactionTopic, partitions)
+					}
 				}
 			}
 			c := dial(t, to)
@@ -60,7 +65,27 @@ func TestPartitionFilesBothWays(t *testing.T) {
 					}
 				}
 			}
+			writesOn(t, to, partitions)
 		})
+	}
+}
+
+// writesOn appends to partitions that were taken over, and looks at the leader epoch of what it wrote.
+func writesOn(t *testing.T, b *target.Broker, partitions int) {
+	t.Helper()
+	c := dial(t, b)
+	for p := range int32(partitions) {
+		old := int32(0)
+		for _, h := range fetchBatches(t, c, compactionTopic, p, listOffset(t, c, compactionTopic, p, -2).Offset) {
+			old = max(old, h.LeaderEpoch)
+		}
+		if old < 4 {
+			t.Errorf("partition %d: the files hold leader epochs up to %d, want old ones", p, old)
+		}
+		base := mustProduce(t, c, compactionTopic, p, raw.NewBatch(raw.Record{Key: []byte("x"), Value: []byte("after")}).Bytes())
+		if got := fetchBatches(t, c, compactionTopic, p, base); len(got) != 1 || b.Kind == target.Kaja && got[0].LeaderEpoch <= old {
+			t.Errorf("partition %d: written on under leader epoch %d, the files hold %d", p, got[0].LeaderEpoch, old)
+		}
 	}
 }
 
