@@ -43,7 +43,7 @@ func (l *Log) beginTruncation(o wire.Offset) error {
 		return l.dropEmptyEpochsLocked()
 	}
 	if o <= l.StartOffset() {
-		l.undertakeLocked(l.restart(o))
+		l.beginRestartLocked(o)
 		return nil
 	}
 	err := l.truncateLocked(o)
@@ -190,22 +190,34 @@ func (l *Log) TruncateFullyAndStart(o wire.Offset) error {
 	}
 	l.mu.Lock()
 	err := l.usableLocked()
+	if err == nil {
+		l.beginRestartLocked(o)
+	}
 	l.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return l.undertake(l.restart(o))
+	return l.finish()
 }
 
-// restart lets the log begin anew and empty at o. It may be run again after an error.
-func (l *Log) restart(o wire.Offset) unfinished {
-	return unfinished{cut: true, do: func() error {
+// beginRestartLocked lets the log begin anew and empty at o for everybody but the disk, and undertakes the rest.
+func (l *Log) beginRestartLocked(o wire.Offset) {
+	l.emptyAt(o)
+	l.undertakeLocked(unfinished{cut: true, do: func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.restartLocked(o)
-	}}
+	}})
 }
 
+// emptyAt lets the log begin and end at o.
+func (l *Log) emptyAt(o wire.Offset) {
+	l.leo.Store(int64(o))
+	l.start.Store(int64(o))
+	l.flushed.Store(int64(o))
+}
+
+// restartLocked gives a log that was begun anew its files. It may be run again after an error.
 func (l *Log) restartLocked(o wire.Offset) error {
 	old := l.view.Load().segments
 	for i := len(old) - 1; i >= 0; i-- {
@@ -224,9 +236,7 @@ func (l *Log) restartLocked(o wire.Offset) error {
 		return errors.Join(err, s.discard())
 	}
 	l.setView([]*segment{s}, true)
-	l.leo.Store(int64(o))
-	l.start.Store(int64(o))
-	l.flushed.Store(int64(o))
+	l.emptyAt(o)
 	l.producers, l.snapshotEnd = newProducers(o), o
 	l.noteUnstableLocked()
 	l.epochs.entries, l.epochs.bare, l.epochs.dirty, l.namesDirty = nil, false, true, true

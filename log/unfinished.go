@@ -51,6 +51,27 @@ func (l *Log) finish() error {
 	}
 }
 
+// FinishCut finishes a truncation that lacked space or a descriptor (Passing), if there is one. A lack that lasts is final here:
+// the caller wants to append, and to know that it can.
+func (l *Log) FinishCut() (finished bool, err error) {
+	l.mu.Lock()
+	uncut := l.failed == nil && !l.closed && l.uncutLocked()
+	l.mu.Unlock()
+	if !uncut {
+		return false, nil
+	}
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	err = l.finish()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed != nil || !l.uncutLocked() {
+		return l.failed == nil, l.failed
+	}
+	l.breakLocked(&StorageError{Op: "finish a truncation in", File: l.Dir(), Err: errors.New(err.Error())}) // not Passing any more
+	return false, l.failed
+}
+
 // releaseLocked gives up what is not finished: the log is closed, and the next start deals with it.
 func (l *Log) releaseLocked() error {
 	var err error

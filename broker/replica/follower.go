@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kajamq/kaja/broker/purgatory"
 	"github.com/kajamq/kaja/log"
 	"github.com/kajamq/kaja/raftctl/image"
 	"github.com/kajamq/kaja/wire"
@@ -297,44 +296,64 @@ func (p *Partition) startOver(epoch wire.LeaderEpoch, start wire.Offset) error {
 // promised to slow readers stays as it was (log.TruncateTo).
 func (p *Partition) cut(epoch wire.LeaderEpoch, do func(*log.Log) error) error {
 	p.appendMu.Lock()
-	m, n, err := p.cutLocked(epoch, do)
+	tell, err := p.cutLocked(epoch, do)
 	p.appendMu.Unlock()
+	tell()
 	if err != nil {
 		return p.storageFailed(err)
 	}
-	p.tellEnd(m)
-	p.tell(n)
 	return nil
 }
 
-// cutLocked is cut with appendMu held.
-func (p *Partition) cutLocked(epoch wire.LeaderEpoch, do func(*log.Log) error) (m purgatory.Mark, n note, err error) {
+// cutLocked is cut with appendMu held; tell is called without it, whatever err is.
+func (p *Partition) cutLocked(epoch wire.LeaderEpoch, do func(*log.Log) error) (tell func(), err error) {
 	if err := p.follows(epoch); err != nil {
-		return m, n, err
+		return func() {}, err
 	}
 	plog, err := p.writable(p.plog(), 0)
 	if err != nil {
-		return m, n, err
+		return func() {}, err
 	}
-	hw, leo, flushed := p.Offsets().HW, plog.EndOffset(), plog.FlushedOffset()
+	flushed := plog.FlushedOffset()
 	err = do(plog)
-	p.rewound = p.rewound || plog.FlushedOffset() < flushed
-	if err != nil {
-		return m, n, err
+	p.rewound = p.rewound || err != nil || plog.FlushedOffset() < flushed
+	if err != nil && !log.Passing(err) {
+		return func() {}, err
 	}
-	end := plog.EndOffset()
+	return p.wentBack(plog), err // an error that passes leaves no more to do than files
+}
+
+// wentBack brings everything that rests on the log back to where that ends now. appendMu is held; tell is called without it.
+func (p *Partition) wentBack(plog *log.Log) (tell func()) {
+	end, unstable := plog.EndOffset(), p.firstUnstable(plog)
 	p.cleaned.Store(min(p.cleaned.Load(), int64(end)))
-	unstable := p.firstUnstable(plog)
 	p.mu.Lock()
+	hw, leo := p.state.hw, p.state.leo
 	c := p.state.OnTruncate(plog.StartOffset(), end, unstable)
 	p.trail.truncate(end)
-	m = p.endGenerationLocked(kerr.NotLeaderForPartition)
-	n = p.noteLocked(c)
+	m := p.endGenerationLocked(kerr.NotLeaderForPartition)
+	n := p.noteLocked(c)
 	p.mu.Unlock()
 	if end != leo {
 		p.world.truncated(p, hw, leo, end)
 	}
-	return m, n, nil
+	return func() {
+		p.tellEnd(m)
+		p.tell(n)
+	}
+}
+
+// finishCut finishes a truncation that lacked space or a descriptor, before this replica leads, and looks at the log anew. A log
+// that can't takes no writes any more. appendMu is held; tell is called without it, whatever err is.
+func (p *Partition) finishCut(leader wire.BrokerID) (tell func(), err error) {
+	plog := p.plog()
+	if leader != p.state.self || plog == nil {
+		return func() {}, nil
+	}
+	if finished, err := plog.FinishCut(); err != nil || !finished {
+		return func() {}, err
+	}
+	return p.wentBack(plog), nil
 }
 
 // truncated tells of a truncation. Records below the high watermark go only after an election of a replica that was not in

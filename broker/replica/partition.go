@@ -428,6 +428,7 @@ type applied struct {
 // apply takes the metadata's word.
 func (p *Partition) apply(a Assignment) (applied, error) {
 	p.appendMu.Lock()
+	tellCut, err := p.finishCut(a.Leader)
 	newest := wire.NoLeaderEpoch
 	if plog := p.plog(); plog != nil {
 		newest = plog.LatestEpoch()
@@ -451,11 +452,11 @@ func (p *Partition) apply(a Assignment) (applied, error) {
 	n := p.noteLocked(c)
 	epoch, start := p.state.assignment.LeaderEpoch, p.state.epochStart
 	p.mu.Unlock()
-	var err error
-	if plog := p.plog(); plog != nil && fresh && x.leads {
+	if plog := p.plog(); plog != nil && fresh && x.leads && err == nil {
 		err = plog.AssignEpochStart(epoch, start)
 	}
 	p.appendMu.Unlock()
+	tellCut()
 	if fresh {
 		p.tellEnd(m)
 	} else {
