@@ -63,7 +63,7 @@ func TestLogGoesOnWhenSpaceIsBack(t *testing.T) {
 			for n := 1; ; n++ {
 				mem := memfs.New(func() time.Time { return epochZero })
 				faults := faultfs.New(mem)
-				l := newPassingLife(t, faults)
+				l := newPassingLife(t, mem, faults)
 				rule := faults.Add(faultfs.Rule{Nth: n, Times: 1, Err: cause})
 				failed := l.run()
 				faults.Clear()
@@ -77,7 +77,7 @@ func TestLogGoesOnWhenSpaceIsBack(t *testing.T) {
 				if foul { // the broker takes the directory out of service
 					continue
 				}
-				l.goesOn(where, mem)
+				l.goesOn(where)
 				if rule.Hits() == 0 {
 					if n < 150 {
 						t.Fatalf("only %d calls", n-1)
@@ -93,12 +93,13 @@ func TestLogGoesOnWhenSpaceIsBack(t *testing.T) {
 // passingLife is a log that is used in every way, and what must be in it.
 type passingLife struct {
 	*bench
+	mem     *memfs.FS
 	records []seen // committed ones
 	failed  []error
 }
 
-func newPassingLife(t *testing.T, faults *faultfs.FS) *passingLife {
-	return &passingLife{bench: newBench(t, faults, func(c *Config) {
+func newPassingLife(t *testing.T, mem *memfs.FS, faults *faultfs.FS) *passingLife {
+	return &passingLife{mem: mem, bench: newBench(t, faults, func(c *Config) {
 		c.Compact, c.Delete, c.SegmentBytes = true, true, 700
 		c.RetentionAge, c.RetentionBytes = -1, -1
 	})}
@@ -160,13 +161,25 @@ func (l *passingLife) retain(start wire.Offset) {
 	l.note(l.log.RemoveDeleted(l.now.Add(time.Hour)))
 }
 
-// truncate takes the newest record away again, as often as it needs.
+// truncate takes the newest record, which is durable, away again, as often as it needs, with a reader that was promised it. When
+// that has succeeded, no crash brings the record back.
 func (l *passingLife) truncate() {
+	l.note(l.log.Flush())
 	to := l.records[len(l.records)-1].offset
+	promised, err := l.log.Read(to, ReadOptions{Max: 1 << 20, End: l.log.EndOffset(), MinOne: true})
+	if l.note(err) {
+		defer wire.Release(promised.Segments)
+	}
 	for range 2 {
-		if l.note(l.log.TruncateTo(to)) {
-			break
+		if !l.note(l.log.TruncateTo(to)) {
+			continue
 		}
+		c := l.on(l.t, l.mem.Crash(memfs.Lose, 0))
+		c.open(false, l.log.FlushedOffset())
+		if end := c.log.EndOffset(); end > to {
+			l.t.Fatal("truncated to ", to, ", and after a crash the log ends at ", end)
+		}
+		break
 	}
 	if l.log.EndOffset() == to {
 		l.records = l.records[:len(l.records)-1]
@@ -195,7 +208,7 @@ func (l *passingLife) run() []error {
 }
 
 // goesOn uses the log when nothing fails any more, and compares it with what must be there, also after restarts.
-func (l *passingLife) goesOn(where string, mem *memfs.FS) {
+func (l *passingLife) goesOn(where string) {
 	l.t.Helper()
 	l.failed = nil
 	l.compare(where, l.bench)
@@ -210,13 +223,13 @@ func (l *passingLife) goesOn(where string, mem *memfs.FS) {
 	l.must(l.log.Flush())
 	l.must(errors.Join(l.failed...))
 	l.compare(where+", healed", l.bench)
-	names, err := mem.List(l.dir)
+	names, err := l.mem.List(l.dir)
 	l.must(err)
 	if !tidy(names) {
 		l.t.Fatal(fmt.Sprintf("%s leaves %v", where, names))
 	}
 	for seed, fate := range []memfs.Fate{memfs.Lose, memfs.Coin} {
-		c := l.on(l.t, mem.Crash(fate, uint64(seed)))
+		c := l.on(l.t, l.mem.Crash(fate, uint64(seed)))
 		o := c.options(false, l.log.FlushedOffset())
 		o.LogStartOffset = l.log.StartOffset()
 		c.log, c.rec, err = Open(context.Background(), o)

@@ -63,6 +63,7 @@ type segment struct {
 	txnDirty    bool  // its transaction index was not synced
 	txnWritten  int   // entries of aborted that are in the file
 	torn        bool  // the file may have bytes beyond size: a failed write could not be cut off
+	unnamed     bool  // the file took its name in a truncation, and the directory was not synced since
 
 	mu       sync.Mutex // covers what follows; held for moments only
 	timedBy  timeSource
@@ -362,7 +363,10 @@ func (s *segment) truncate(pos int64) error {
 		if planted.On(planted.TruncateUnsynced) {
 			return nil
 		}
-		return s.syncLog(h)
+		if err := s.syncLog(h); err != nil {
+			return err
+		}
+		return s.syncName()
 	}
 	name := s.path(suffixLog)
 	fresh, err := copyPrefix(s.dir.fs, h.file, name+vfs.TempSuffix, pos)
@@ -373,9 +377,20 @@ func (s *segment) truncate(pos int64) error {
 		return storageErr("rename", name, errors.Join(err, fresh.Close()))
 	}
 	s.current.Store(&handle{file: fresh})
-	s.torn = false
-	err = storageErr("close", name, h.retire())
-	return errors.Join(err, storageErr("sync directory of", name, s.dir.fs.SyncDir(*s.dir.path.Load())))
+	s.torn, s.unnamed = false, true
+	return errors.Join(storageErr("close", name, h.retire()), s.syncName())
+}
+
+// syncName makes durable that the segment's name leads to its file.
+func (s *segment) syncName() error {
+	if !s.unnamed {
+		return nil
+	}
+	if err := s.dir.fs.SyncDir(*s.dir.path.Load()); err != nil {
+		return storageErr("sync directory of", s.path(suffixLog), err)
+	}
+	s.unnamed = false
+	return nil
 }
 
 // copyPrefix writes the first n bytes of from to a new, synced file.
