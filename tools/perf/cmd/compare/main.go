@@ -38,7 +38,7 @@ func main() {
 	flag.Float64Var(&o.gb, "gb", 1, "10^9 bytes of batches a round")
 	flag.DurationVar(&o.idle, "idle", 60*time.Second, "how long the idle measurement takes")
 	flag.BoolVar(&o.json, "json", false, "print JSON instead of a table")
-	flag.StringVar(&o.only, "only", "", "comma-separated parts: cold,idle,produce,requests,fetch,latency")
+	flag.StringVar(&o.only, "only", "", "comma-separated parts: cold,idle,produce,requests,fetch,latency,sync")
 	flag.Parse()
 	if o.kaja == "" || o.bin == "" || o.dir == "" {
 		fmt.Fprintln(os.Stderr, "compare: -kaja, -bin and -dir are needed; see -h")

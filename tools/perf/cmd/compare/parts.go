@@ -25,6 +25,7 @@ var parts = []part{
 	{"requests", "Produce, acks=1, one 1 KB record a request, saturated", []string{"cpu_us/request", "requests/s"}, requests},
 	{"fetch", "Fetch from the page cache, 1 MB responses", []string{"cpu_s/GB", "GB/s"}, fetch},
 	{"latency", "Produce at 1,000 requests/s, one 1 KB record each, acks=all, from the intended start", []string{"p50_us", "p99_us", "p99.9_us"}, latency},
+	{"sync", "Produce, acks=all, one 1 KB record a request, on the disk before it is acknowledged; 1, 16 and 256 producers to one partition", syncFigures(), synced},
 }
 
 // loader runs one of the loaders and reads its JSON line.

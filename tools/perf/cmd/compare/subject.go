@@ -21,11 +21,15 @@ type subject struct {
 	cmd  func(o options, port int, dir string) (*exec.Cmd, error)
 }
 
-func kaja(fsync string) subject {
+// kaja with an fsync mode and more settings, each name=value.
+func kaja(fsync string, more ...string) subject {
 	return subject{name: "kaja fsync=" + fsync, port: 21092, cmd: func(o options, port int, dir string) (*exec.Cmd, error) {
-		return exec.Command(o.kaja, "start",
-			"--set", fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", port),
-			"--set", "log.dirs="+filepath.Join(dir, "data"), "--set", "kaja.http.listener=", "--set", "kaja.fsync="+fsync), nil
+		args := []string{"start"}
+		for _, s := range append([]string{fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d", port), "log.dirs=" + filepath.Join(dir, "data"),
+			"kaja.http.listener=", "kaja.fsync=" + fsync}, more...) {
+			args = append(args, "--set", s)
+		}
+		return exec.Command(o.kaja, args...), nil
 	}}
 }
 
