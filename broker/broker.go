@@ -174,14 +174,14 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	b.wg.Go(func() { b.reaper(reaping) })
 	b.wg.Go(func() { b.watchTxns(reaping) })
 	b.wg.Go(func() { b.watchDirs(reaping) })
-	if err := b.server.Start(); err != nil {
-		return err
-	}
 	if b.life != nil {
 		b.wg.Go(func() { b.watchMetadata(reaping) })
-		if err := b.life.Ready(ctx); err != nil {
+		if err := b.unfence(ctx); err != nil {
 			return err
 		}
+	}
+	if err := b.server.Start(); err != nil {
+		return err
 	}
 	b.ready.Store(true)
 	return nil
@@ -311,7 +311,7 @@ func (b *Broker) join(ctx context.Context) error {
 	}
 	if b.life != nil {
 		b.producerIDs.Prefetch()
-		return nil // it says that it is ready once it serves
+		return nil // Start says that it is ready
 	}
 	if err := b.controller.UnfenceBroker(ctx, b.nodeID(), epoch); err != nil {
 		return fmt.Errorf("unfence the broker: %w", err)

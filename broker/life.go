@@ -46,13 +46,33 @@ func (b *Broker) register(ctx context.Context, reg raftctl.Registration) (wire.B
 	if err != nil {
 		return epoch, err
 	}
+	if err := b.awaitOwn(ctx, func(r *image.Broker) bool { return r.Epoch >= epoch }); err != nil {
+		return epoch, fmt.Errorf("wait for the metadata of the registration: %w", err)
+	}
+	return epoch, nil
+}
+
+// unfence says that this broker is ready, and returns when its own metadata know of it: from then on clients are served, and
+// the first answer names it.
+func (b *Broker) unfence(ctx context.Context) error {
+	if err := b.life.Ready(ctx); err != nil {
+		return err
+	}
+	if err := b.awaitOwn(ctx, func(r *image.Broker) bool { return !r.Fenced }); err != nil {
+		return fmt.Errorf("wait for the metadata without a fence: %w", err)
+	}
+	return nil
+}
+
+// awaitOwn returns once this node's image holds its broker as is wants it.
+func (b *Broker) awaitOwn(ctx context.Context, is func(*image.Broker) bool) error {
 	for {
 		img := b.Image()
-		if r, ok := img.Broker(b.nodeID()); ok && r.Epoch >= epoch {
-			return epoch, nil
+		if r, ok := img.Broker(b.nodeID()); ok && is(r) {
+			return nil
 		}
 		if err := b.awaitImage(ctx, img.Offset()+1); err != nil {
-			return epoch, fmt.Errorf("wait for the metadata of the registration: %w", err)
+			return err
 		}
 	}
 }
