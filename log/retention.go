@@ -64,25 +64,35 @@ func (l *Log) tooOld(c *Config, now time.Time) func(*segment, wire.Offset) bool 
 			return false
 		}
 		if err := s.trustTimestamps(); err != nil {
-			return false // looked at again in the next pass
+			return l.ageUnknown(s, err)
 		}
 		newest, _ := s.maxTimestamp()
 		if late := now.UnixMilli() - newest; late > c.RetentionAge.Milliseconds() || late < 0 {
 			if err := l.proveTimestamps(s); err != nil {
-				return false // looked at again in the next pass
+				return l.ageUnknown(s, err)
 			}
 			newest, _ = s.maxTimestamp()
 		}
 		if newest < 0 {
 			info, err := l.dir.fs.Stat(s.path(suffixLog))
 			if err != nil {
-				return false // looked at again in the next pass
+				return l.ageUnknown(s, storageErr("stat", s.path(suffixLog), err))
 			}
 			newest = info.ModTime.UnixMilli()
 		}
 		l.warnOfFuture(s, newest, now)
 		return now.UnixMilli()-newest > c.RetentionAge.Milliseconds()
 	}
+}
+
+// ageUnknown keeps a segment, and everything after it, until the next pass finds its timestamps, and says so once of a segment.
+func (l *Log) ageUnknown(s *segment, err error) bool {
+	if !s.ageTold {
+		s.ageTold = true
+		l.logger.Warn("largest timestamp of a segment cannot be read: retention.ms does not delete it before that, retention.bytes does",
+			"topic", l.tp.Topic, "partition", l.tp.Partition, "base_offset", s.base, "err", err)
+	}
+	return false
 }
 
 // warnOfFuture says once of a segment that its timestamps keep it, and everything after it, longer than retention.ms asks:

@@ -57,6 +57,7 @@ type segment struct {
 	lastIndexed int64 // position at the last index entry
 	dirty       bool  // .log bytes that were not synced
 	reserved    bool  // space beyond size may be reserved
+	ageTold     bool  // it was logged that its timestamps cannot be read
 	futureTold  bool  // it was logged that its timestamps lie in the future
 	sealedDirty bool  // sealed, and its indexes were not synced
 	complete    bool  // its index files hold every entry, that of the largest timestamp included
