@@ -80,7 +80,18 @@ func notFound(err *kerr.Error, text string) found {
 	return found{err: err, text: text, node: wire.NoBroker, port: -1}
 }
 
+// handle answers a client in its turn, and another node's questions side by side: they come on one connection for all of its clients,
+// at most one for each partition at a time, and would wait for each other's coordinators. Their keys do not alias the frame. The
+// goroutine ends after firstUseWait at the latest.
 func (h findCoordinator) handle(ctx context.Context, req *server.Request, w server.Responder) {
+	if _, node := req.Conn.Peer(); node {
+		go h.answer(ctx, req, w)
+		return
+	}
+	h.answer(ctx, req, w)
+}
+
+func (h findCoordinator) answer(ctx context.Context, req *server.Request, w server.Responder) {
 	msg := req.Msg.(*kmsg.FindCoordinatorRequest)
 	kind := msg.CoordinatorType
 	if msg.Version == 0 {
