@@ -268,17 +268,18 @@ func (p *Partition) accepted(asked ISRChange, r ISRResult) {
 	p.mu.Unlock()
 	p.commits.Drain()
 	p.tell(n)
-	if news {
-		if len(r.ISR) > members {
-			p.world.metrics.isrExpands.Inc()
-		} else if len(r.ISR) < members {
-			p.world.metrics.isrShrinks.Inc()
-		}
-		what := "in-sync replicas changed"
-		if len(r.ISR) == members {
-			what = "in-sync replicas stay: what was proposed before is void"
-		}
-		p.world.logger.Info(what, "topic", p.TP.Topic, "partition", p.TP.Partition,
-			"leader_epoch", asked.LeaderEpoch, "partition_epoch", r.PartitionEpoch, "isr", r.ISR)
+	if !news {
+		return
 	}
+	attrs := []any{"topic", p.TP.Topic, "partition", p.TP.Partition, "leader_epoch", asked.LeaderEpoch, "partition_epoch", r.PartitionEpoch, "isr", r.ISR}
+	switch {
+	case len(r.ISR) > members:
+		p.world.metrics.isrExpands.Inc()
+	case len(r.ISR) < members:
+		p.world.metrics.isrShrinks.Inc()
+	default:
+		p.world.logger.Info("in-sync replicas stay: what was proposed before is void", attrs...)
+		return
+	}
+	p.world.logger.Info("in-sync replicas changed", attrs...)
 }
