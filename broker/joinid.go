@@ -1,9 +1,11 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/kajamq/kaja/broker/config"
@@ -13,7 +15,7 @@ import (
 
 // JoinID is the node.id for a node that joins a cluster and was given none: that of its directory, else the lowest that no
 // node of the cluster has, which is kept for it for a while (givenIDs). It reads, and asks the nodes that the settings name
-// for the one that leads.
+// for the one that leads, for joinIDTime at most. Why it waits goes to env.Logger.
 func JoinID(ctx context.Context, env Env, cfg *config.Config) (wire.BrokerID, error) {
 	meta, err := readMeta(env.FS, cfg.MetadataDir())
 	if err != nil {
@@ -22,36 +24,90 @@ func JoinID(ctx context.Context, env Env, cfg *config.Config) (wire.BrokerID, er
 	if meta != nil {
 		return meta.nodeID, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, joinIDTime)
+	defer cancel()
 	a, err := askLeader(ctx, env, cfg)
-	if err != nil {
-		return wire.NoBroker, &StartError{What: "ask the cluster for a node.id", Err: err,
-			Todo: "Check --join and --token, and that the node there runs and can be reached; or set node.id."}
+	if err == nil {
+		return wire.BrokerID(a.NextID), nil
 	}
-	return wire.BrokerID(a.NextID), nil
+	todo := "Check --join and --token, and that the node there runs and can be reached; or set node.id."
+	if e, ok := errors.AsType[*leaderError](err); ok {
+		todo = e.todo()
+	}
+	return wire.NoBroker, &StartError{What: "ask the cluster for a node.id", Err: err, Todo: todo}
 }
 
-// askLeader asks for a node.id until the node that leads has answered, or no named node does: an election takes moments.
+// joinIDTime bounds the search for a node.id.
+const joinIDTime = 30 * time.Second
+
+// leaderError says why a cluster whose nodes answer has given no node.id.
+type leaderError struct {
+	at  string // where the others say that the leader is; "": they know of none
+	err error  // why it does not answer; nil: it answers that it does not lead
+}
+
+func (e *leaderError) Error() string {
+	switch {
+	case e.at == "":
+		return "nobody leads the metadata quorum"
+	case e.err == nil:
+		return fmt.Sprintf("the node at %s, which the others follow, does not lead yet", e.at)
+	}
+	return fmt.Sprintf("the node that leads does not answer: %v", e.err) // which names at
+}
+
+func (e *leaderError) Unwrap() error { return e.err }
+
+func (e *leaderError) todo() string {
+	if e.at == "" || e.err == nil {
+		return "Start the cluster's controllers, of which more than half must run and reach each other."
+	}
+	return fmt.Sprintf("This machine must reach %s, as the node that leads advertises itself: correct advertised.listeners there, or the network.", e.at)
+}
+
+// askLeader asks for a node.id until the node that leads has answered, or no named node does: an election takes moments. When ctx
+// has ended the error is what it has waited for last.
 func askLeader(ctx context.Context, env Env, cfg *config.Config) (peer.Answer, error) {
 	q := peer.Question{NextID: true}
+	var last error
 	for {
 		a, err := askCluster(ctx, env, cfg, q)
-		if err != nil {
-			return a, err
+		if err == nil && a.NextID == 0 {
+			a, err = askNamed(ctx, env, cfg, a.Leader, q)
 		}
-		if a.NextID == 0 && a.Leader != "" {
-			a, _ = askAt(ctx, env, cfg, []string{a.Leader}, q) // it may be gone; another leads soon
-		}
-		if a.NextID != 0 {
+		if err == nil {
 			return a, nil
 		}
+		if ctx.Err() != nil { // err may be no more than that
+			return peer.Answer{}, cmp.Or(last, err)
+		}
+		if _, ok := errors.AsType[*leaderError](err); !ok {
+			return peer.Answer{}, err
+		}
+		if last == nil || last.Error() != err.Error() {
+			env.Logger.Info("waiting for the cluster's controller, which gives a node.id", slog.Any("err", err))
+		}
+		last = err
 		timer := time.NewTimer(joinRetry)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return peer.Answer{}, errors.New("nobody leads the metadata quorum")
+			return peer.Answer{}, last
 		}
 	}
+}
+
+// askNamed asks the node at leader, which another has named; the error is a *leaderError.
+func askNamed(ctx context.Context, env Env, cfg *config.Config, leader string, q peer.Question) (peer.Answer, error) {
+	if leader == "" {
+		return peer.Answer{}, &leaderError{}
+	}
+	a, err := askAt(ctx, env, cfg, []string{leader}, q)
+	if err != nil || a.NextID == 0 {
+		return peer.Answer{}, &leaderError{at: leader, err: err}
+	}
+	return a, nil
 }
 
 // nobody is who a command is for the nodes that it asks: nobody's id.

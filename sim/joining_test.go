@@ -2,7 +2,9 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -245,7 +247,7 @@ func TestJoinersAtTheSameMomentGetDifferentIDs(t *testing.T) {
 			p := c.Net.Host(fmt.Sprintf("joiner-%d", i)).Boot()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			id, err := broker.JoinID(ctx, broker.Env{FS: memfs.New(time.Now), Dial: p.Dial, Hostname: func() (string, error) { return "joiner", nil }}, cfg)
+			id, err := broker.JoinID(ctx, broker.Env{FS: memfs.New(time.Now), Dial: p.Dial, Hostname: func() (string, error) { return "joiner", nil }, Logger: slog.New(slog.DiscardHandler)}, cfg)
 			if err != nil {
 				t.Error(err)
 			}
@@ -263,6 +265,52 @@ func TestJoinersAtTheSameMomentGetDifferentIDs(t *testing.T) {
 		time.Sleep(time.Minute)
 		if ask(0); ids[0] != 4 {
 			t.Errorf("node.id %d was given, and 4 is free again", ids[0])
+		}
+	})
+}
+
+// A node that is to join, and cannot reach the node that leads at the address which the others name, says while it waits and when it
+// gives up whom it could not reach.
+func TestJoinerSaysThatItCannotReachTheLeader(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c := NewCluster(t, seed)
+		nodes := startThree(t, c, controllersOnly...)
+		awaitNodes(t, c, 3)
+		leader := c.Controller(time.Minute)
+		other := nodes[0]
+		if other == leader {
+			other = nodes[1]
+		}
+		cfg, _, err := config.Load(config.Sources{Set: []string{clusterSecret, "log.dirs=/empty",
+			fmt.Sprintf("controller.quorum.bootstrap.servers=%s:9093", other.Name())}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := c.Net.Host("joiner").Boot()
+		c.Net.Cut("joiner", leader.Name())
+		var lines strings.Builder
+		env := broker.Env{FS: memfs.New(time.Now), Dial: p.Dial, Hostname: func() (string, error) { return "joiner", nil },
+			Logger: slog.New(slog.NewTextHandler(&lines, nil))}
+		at := leader.Name() + ":9093"
+		for what, end := range map[string]time.Duration{"gives up": 10 * time.Minute, "is interrupted": 12 * time.Second} {
+			lines.Reset()
+			ctx, cancel := context.WithCancel(t.Context())
+			stop := time.AfterFunc(end, cancel)
+			began := time.Now()
+			_, err = broker.JoinID(ctx, env, cfg)
+			took := time.Since(began)
+			stop.Stop()
+			cancel()
+			if most := min(end, time.Minute); took > most {
+				t.Errorf("%s: it has taken %v", what, took)
+			}
+			e, ok := errors.AsType[*broker.StartError](err)
+			if !ok || !strings.Contains(e.Err.Error(), at) || strings.Contains(e.Err.Error(), "nobody leads") || !strings.Contains(e.Todo, at) {
+				t.Errorf("%s: the error does not say that %s cannot be reached: %v, %+v", what, at, err, e)
+			}
+			if n := strings.Count(lines.String(), at); n == 0 || strings.Count(lines.String(), "\n") > 3 {
+				t.Errorf("%s: it says while it waits:\n%s", what, lines.String())
+			}
 		}
 	})
 }

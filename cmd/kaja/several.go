@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kajamq/kaja/broker"
 	"github.com/kajamq/kaja/broker/config"
@@ -70,18 +69,14 @@ func (f *startFlags) joinSettings() ([]string, error) {
 	return set, nil
 }
 
-// joinTimeout bounds the search for a free node.id.
-const joinTimeout = 30 * time.Second
-
 // numberNode finds out the node.id of a node that joins and was given none: the one that its directory has, else the next
 // that the cluster has free.
 func (a *app) numberNode(ctx context.Context, f startFlags, cfg *config.Config) (startFlags, error) {
 	if f.join == "" && f.token == "" || cfg.IsSet("node.id") || cfg.IsSet("broker.id") {
 		return f, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
-	defer cancel()
-	id, err := broker.JoinID(ctx, broker.OSEnv(slog.New(slog.DiscardHandler)), cfg)
+	logger, _ := newLogger(a.stderr, cfg, a.terminal)
+	id, err := broker.JoinID(ctx, broker.OSEnv(logger), cfg)
 	if err != nil {
 		return f, err
 	}
