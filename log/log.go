@@ -288,6 +288,35 @@ func (l *Log) AssignEpochStart(e wire.LeaderEpoch, start wire.Offset) error {
 	return l.noteEpochsLocked()
 }
 
+// RebuildEpochs takes the leader epochs from the batches, as a start does without a checkpoint. A batch with one above limit, which
+// no checksum covers, counts for the epoch before it. Errors: ErrStorage, ErrCorrupt, ErrClosed.
+func (l *Log) RebuildEpochs(limit wire.LeaderEpoch) error {
+	if err := l.lockForChange(); err != nil {
+		return err
+	}
+	defer l.mu.Unlock()
+	c := epochs{file: l.epochs.file}
+	for _, s := range l.view.Load().segments {
+		if err := l.collectEpochs(&c, s, limit); err != nil {
+			return l.failLocked(err)
+		}
+	}
+	c.truncateStart(l.StartOffset())
+	c.dirty = true
+	l.epochs = c
+	return l.noteEpochsLocked()
+}
+
+// collectEpochs assigns the leader epochs of a segment's batches that are at most limit.
+func (l *Log) collectEpochs(c *epochs, s *segment, limit wire.LeaderEpoch) error {
+	return l.walk(s, s.base, 1<<63-1, func(h *header, _ int64) (bool, error) {
+		if h.leaderEpoch <= limit {
+			c.assign(h.leaderEpoch, h.base)
+		}
+		return true, nil
+	})
+}
+
 // noteEpochsLocked is writeEpochsLocked where nothing depends on it: without space or a descriptor the next flush writes them.
 func (l *Log) noteEpochsLocked() error {
 	if err := l.failLocked(l.writeEpochsLocked()); !Passing(err) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"slices"
 
 	"github.com/kajamq/kaja/vfs"
@@ -459,10 +460,7 @@ func (op *opening) loadEpochs() error {
 		if !op.o.Clean && op.reaches(i) {
 			break // it is read again, with its checksums, and tells its epochs then
 		}
-		err := op.walk(s, s.base, 1<<63-1, func(h *header, _ int64) (bool, error) {
-			op.epochs.assign(h.leaderEpoch, h.base)
-			return true, nil
-		})
+		err := op.collectEpochs(&op.epochs, s, math.MaxInt32)
 		if errors.Is(err, ErrCorrupt) && i == len(op.segments)-1 {
 			break // recovery cuts it there
 		}

@@ -1,7 +1,6 @@
 package raftctl
 
 import (
-	"math"
 	"slices"
 
 	"github.com/kajamq/kaja/internal/planted"
@@ -85,13 +84,13 @@ func (d *decider) alterPartitions(img *image.Image, id wire.BrokerID, epoch wire
 }
 
 // raiseEpochs lets leaderships begin anew above the leader epochs that their logs hold: records are ordered by epochs, and who
-// wrote under a lower one than is there already would have them cut off (Kafka leaves it at the lower one). A
-// PartitionChangeRecord knows only the next epoch, so the whole partition is written.
+// wrote under a lower one than is there already would have them cut off (Kafka leaves it at the lower one). Epochs that no
+// elections count up to (wire.MaxLogEpoch) are no reason, or the next election would find none above. A PartitionChangeRecord knows only the next epoch, so the whole partition is written.
 func raiseEpochs(img *image.Image, changes []ISRChange, results []ISRResult) []coordrec.MetadataRecord {
 	var records []coordrec.MetadataRecord
 	for i, ch := range changes {
 		t, ok := img.TopicByID(ch.TopicID)
-		if !ok || results[i].Err != nil || ch.LogEpoch == math.MaxInt32 {
+		if !ok || results[i].Err != nil || ch.LogEpoch > wire.MaxLogEpoch {
 			continue
 		}
 		if p, ok := t.Partition(ch.Partition); ok && ch.LogEpoch > p.LeaderEpoch {

@@ -61,6 +61,10 @@ func OffsetTag(tags *kmsg.Tags) (Offset, bool) {
 	return Offset(binary.BigEndian.Uint64(b)), true
 }
 
+// MaxLogEpoch is the largest leader epoch in a log above which a leadership is begun. A later one comes of damage, against which
+// neither the checkpoint nor a batch's epoch has a checksum, and elections would soon count beyond the last epoch there is.
+const MaxLogEpoch LeaderEpoch = 1 << 30
+
 // SetLogEpochTag notes in a partition of AlterPartition that its leader's log holds a leader epoch.
 func SetLogEpochTag(tags *kmsg.Tags, epoch LeaderEpoch) {
 	tags.Set(tagLogEpoch, binary.BigEndian.AppendUint32(nil, uint32(epoch)))

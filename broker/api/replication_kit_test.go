@@ -343,7 +343,7 @@ func (c *replCluster) alterLocked(n *replNode, ch replica.ISRChange) replica.ISR
 		LeaderRecoveryState: coordrec.NoRecoveryChange})
 	t, _ = c.img.TopicByID(ch.TopicID)
 	p, _ = t.Partition(ch.Partition)
-	if ch.LogEpoch > p.LeaderEpoch {
+	if ch.LogEpoch > p.LeaderEpoch && ch.LogEpoch <= wire.MaxLogEpoch {
 		r := p.Record(ch.TopicID)
 		r.LeaderEpoch, r.PartitionEpoch = ch.LogEpoch+1, p.PartitionEpoch+1
 		c.commitLocked(r)

@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -247,6 +248,43 @@ func TestLeadershipStartsAboveTheEpochsOfTheLog(t *testing.T) {
 			t.Errorf("epochs of the stored batches: %v", got)
 		}
 	})
+}
+
+// An epoch that no elections count up to, in a checkpoint or in batches, is damage: it neither raises the partition's epoch nor
+// keeps the leader from leading. The epochs are those of the batches then.
+func TestDamagedEpochsRaiseNothing(t *testing.T) {
+	for _, epoch := range []wire.LeaderEpoch{wire.MaxLogEpoch + 1, math.MaxInt32 - 1, math.MaxInt32} {
+		for _, batches := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d,batches=%v", epoch, batches), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newReplCluster(t, 3)
+					defer c.close()
+					c.topic("t", 1, 1, 2, 3)
+					c.nodes[1].produce("t", 0, values(10, 2))
+					for _, n := range c.nodes {
+						n.halt()
+					}
+					if batches {
+						c.nodes[1].age("/data/t-0", epoch)
+					} else if err := vfs.WriteAtomic(c.nodes[1].fs, "/data/t-0/leader-epoch-checkpoint", fmt.Appendf(nil, "0\n1\n%d 0\n", epoch)); err != nil {
+						t.Fatal(err)
+					}
+					for _, n := range c.nodes {
+						n.start()
+					}
+					c.nodes[1].produce("t", 0, values(10, 1))
+					c.same("t", 0, 3, 2, 3)
+					before, _ := c.img.Partition("t", 0)
+					c.elect("t", 2, 1, 2, 3)
+					c.nodes[2].produce("t", 0, values(10, 1))
+					c.same("t", 0, 4, 2, 3)
+					if p, _ := c.img.Partition("t", 0); p.LeaderEpoch != before.LeaderEpoch+1 || before.LeaderEpoch > 10 {
+						t.Errorf("leader epoch %d, then %d", before.LeaderEpoch, p.LeaderEpoch)
+					}
+				})
+			})
+		}
+	}
 }
 
 // age gives the batches of a stopped node's partition another leader epoch, as files of another cluster have it.

@@ -429,10 +429,8 @@ type applied struct {
 func (p *Partition) apply(a Assignment) (applied, error) {
 	p.appendMu.Lock()
 	tellCut, err := p.finishCut(a.Leader)
-	newest := wire.NoLeaderEpoch
-	if plog := p.plog(); plog != nil {
-		newest = plog.LatestEpoch()
-	}
+	newest, rebuilt, epochErr := p.logEpoch(a)
+	err = errors.Join(err, epochErr)
 	p.mu.Lock()
 	x := applied{led: p.state.Leading()}
 	under, replicas := p.state.UnderMinISR(), len(p.state.assignment.Replicas)
@@ -443,16 +441,18 @@ func (p *Partition) apply(a Assignment) (applied, error) {
 	if fresh {
 		m = p.endGenerationLocked(kerr.NotLeaderForPartition)
 		p.proposeAt = time.Time{}
-		p.state.OnLogEpoch(newest)
 	} else if !under {
 		p.refuseLocked()
+	}
+	if fresh || rebuilt {
+		p.state.OnLogEpoch(newest)
 	}
 	x.renews = p.proposeLocked(p.state.Renewal())
 	p.moveLowLocked()
 	n := p.noteLocked(c)
 	epoch, start := p.state.assignment.LeaderEpoch, p.state.epochStart
 	p.mu.Unlock()
-	if plog := p.plog(); plog != nil && fresh && x.leads && err == nil {
+	if plog := p.plog(); plog != nil && (fresh || rebuilt) && x.leads && err == nil {
 		err = plog.AssignEpochStart(epoch, start)
 	}
 	p.appendMu.Unlock()
@@ -473,6 +473,25 @@ func (p *Partition) apply(a Assignment) (applied, error) {
 		err = p.storageFailed(err)
 	}
 	return x, err
+}
+
+// logEpoch is the newest leader epoch in the log. One that is above a's and that no elections count up to is damage: before this
+// replica leads, the log takes its epochs from its batches then, up to a's. appendMu is held.
+func (p *Partition) logEpoch(a Assignment) (newest wire.LeaderEpoch, rebuilt bool, err error) {
+	plog := p.plog()
+	if plog == nil {
+		return wire.NoLeaderEpoch, false, nil
+	}
+	newest = plog.LatestEpoch()
+	if newest <= max(wire.MaxLogEpoch, a.LeaderEpoch) || a.Leader != p.state.self {
+		return newest, false, nil
+	}
+	p.world.logger.Error("leader epoch of a log is beyond what there can be: rebuilding its epochs from its batches",
+		"topic", p.TP.Topic, "partition", p.TP.Partition, "leader_epoch", a.LeaderEpoch, "log_epoch", newest)
+	if err := plog.RebuildEpochs(a.LeaderEpoch); err != nil {
+		return newest, false, err
+	}
+	return plog.LatestEpoch(), true, nil
 }
 
 // refuseLocked tells the producers that wait that too few replicas are in sync to ever commit what they sent, if that is
