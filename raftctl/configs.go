@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kajamq/kaja/raftctl/image"
+	"github.com/kajamq/kaja/wire"
 	"github.com/kajamq/kaja/wire/coordrec"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -201,9 +202,10 @@ func (d *decider) checkTopicConfigs(img *image.Image, name string, next map[stri
 }
 
 func (d *decider) checkBrokerConfigs(img *image.Image, name string, old, next map[string]string, touched map[string]struct{}) *Error {
+	elsewhere := false
 	if name != "" {
 		id, err := strconv.ParseInt(name, 10, 32)
-		if err != nil {
+		if elsewhere = wire.BrokerID(id) != d.nodeID; err != nil {
 			return refuse(kerr.InvalidRequest, "Unable to parse broker name as a base 10 number.")
 		}
 		if id < 0 {
@@ -239,7 +241,7 @@ func (d *decider) checkBrokerConfigs(img *image.Image, name string, old, next ma
 	} else {
 		was.Broker, is.Broker = old, next
 	}
-	if err := d.configs.ValidateBroker(was, is, name != "", changed); err != nil {
+	if err := d.configs.ValidateBroker(was, is, name != "", elsewhere, changed); err != nil {
 		return refuse(kerr.InvalidRequest, "%s", err)
 	}
 	return nil

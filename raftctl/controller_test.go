@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -51,7 +52,12 @@ func (testConfigs) ListDefault(_ image.ResourceType, name string) (string, bool)
 	return "delete", name == "cleanup.policy"
 }
 
-func (testConfigs) ValidateBroker(_, _ Layers, _ bool, _ []string) error { return nil }
+func (testConfigs) ValidateBroker(_, _ Layers, _, elsewhere bool, changed []string) error {
+	if elsewhere && slices.Contains(changed, "known.here") {
+		return errors.New("not known there")
+	}
+	return nil
+}
 
 // idSource gives ids that differ and are the same in every run.
 func idSource() func() wire.UUID {

@@ -18,9 +18,10 @@ type Configs interface {
 	TopicValue(broker, cluster, topic map[string]string, name string) string
 	// ListDefault reports whether a config is a list, and what APPEND and SUBTRACT start from where it is not set.
 	ListDefault(t image.ResourceType, name string) (def string, isList bool)
-	// ValidateBroker checks what a request sets on one broker (perBroker) or on all. now is the configs in force, next as
-	// they would be after it, changed the names that it sets. Its error text is shown to the client.
-	ValidateBroker(now, next Layers, perBroker bool, changed []string) error
+	// ValidateBroker checks what a request sets on one broker (perBroker) or on all. elsewhere says that
+	// the one broker is not this node, which knows its file only. now is the configs in force, next as they would be after
+	// it, changed the names that it sets. Its error text is shown to the client.
+	ValidateBroker(now, next Layers, perBroker, elsewhere bool, changed []string) error
 }
 
 // Layers is what is set dynamically for a broker and for the whole cluster; either may be nil.

@@ -70,9 +70,9 @@ func (metadataConfigs) ListDefault(t image.ResourceType, name string) (string, b
 	return config.ListDefault(t == image.ResourceTopic, name)
 }
 
-func (m metadataConfigs) ValidateBroker(now, next raftctl.Layers, perBroker bool, changed []string) error {
+func (m metadataConfigs) ValidateBroker(now, next raftctl.Layers, perBroker, elsewhere bool, changed []string) error {
 	return config.ValidateBroker(m.config, config.Dynamic{Broker: now.Broker, Default: now.Cluster},
-		config.Dynamic{Broker: next.Broker, Default: next.Cluster}, perBroker, changed)
+		config.Dynamic{Broker: next.Broker, Default: next.Cluster}, perBroker, elsewhere, changed)
 }
 
 // dynamic is what was altered for node and for all brokers.

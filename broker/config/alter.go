@@ -35,8 +35,9 @@ func EffectiveMoveRate(dyn Dynamic) (int64, bool) {
 
 // ValidateBroker checks what a request sets on one broker (perBroker) or on all. was is the altered settings in force, dyn
 // as they would be after it, changed the names that it sets. Every error means INVALID_REQUEST; the text is Kafka's, except for
-// settings whose change kaja does not enforce yet. A name that nobody knows is accepted, as by Kafka.
-func ValidateBroker(c *Config, was, dyn Dynamic, perBroker bool, changed []string) error {
+// settings whose change kaja does not enforce yet. A name that nobody knows is accepted, as by Kafka. elsewhere says that the
+// broker is another one, with a file of its own.
+func ValidateBroker(c *Config, was, dyn Dynamic, perBroker, elsewhere bool, changed []string) error {
 	names := slices.Sorted(slices.Values(changed))
 	pick := func(want func(*Def) bool) []string {
 		return slices.DeleteFunc(slices.Clone(names), func(n string) bool {
@@ -64,7 +65,11 @@ func ValidateBroker(c *Config, was, dyn Dynamic, perBroker bool, changed []strin
 			}
 		}
 	}
-	if err := checkCleanerThreads(EffectiveCleaner(c, was).Threads, EffectiveCleaner(c, dyn).Threads, slices.Contains(names, "log.cleaner.threads")); err != nil {
+	threads, next := cleanerThreads(c, was), cleanerThreads(c, dyn)
+	if elsewhere && !(was.sets(cleanerThreadsName) && dyn.sets(cleanerThreadsName)) {
+		threads = next // one of them is in that broker's file
+	}
+	if err := checkCleanerThreads(threads, next, slices.Contains(names, cleanerThreadsName)); err != nil {
 		return err
 	}
 	if err := Overlay(c, dyn).checkConnections(); err != nil {

@@ -23,7 +23,7 @@ func EffectiveCleaner(c *Config, dyn Dynamic) Cleaner {
 	num := func(name string) int64 { n, _ := c.described(dyn, mustDef(name)).(int64); return n }
 	real := func(name string) float64 { f, _ := c.described(dyn, mustDef(name)).(float64); return f }
 	out := Cleaner{
-		Threads:           int(num("log.cleaner.threads")),
+		Threads:           cleanerThreads(c, dyn),
 		DedupeBufferBytes: num("log.cleaner.dedupe.buffer.size"),
 		BufferLoad:        real("log.cleaner.io.buffer.load.factor"),
 		IOBufferBytes:     int(num("log.cleaner.io.buffer.size")),
@@ -34,4 +34,12 @@ func EffectiveCleaner(c *Config, dyn Dynamic) Cleaner {
 		out.Threads = 0
 	}
 	return out
+}
+
+const cleanerThreadsName = "log.cleaner.threads"
+
+// cleanerThreads is the number that is set, whether or not there is a cleaner.
+func cleanerThreads(c *Config, dyn Dynamic) int {
+	n, _ := c.described(dyn, mustDef(cleanerThreadsName)).(int64)
+	return int(n)
 }

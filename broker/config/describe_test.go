@@ -244,7 +244,7 @@ func TestValidateBroker(t *testing.T) {
 				dyn = Dynamic{Broker: set}
 			}
 			got := ""
-			if err := ValidateBroker(Default("/d"), Dynamic{}, dyn, tt.perBroker, []string{tt.name}); err != nil {
+			if err := ValidateBroker(Default("/d"), Dynamic{}, dyn, tt.perBroker, false, []string{tt.name}); err != nil {
 				got = err.Error()
 			}
 			if got != tt.want {
@@ -253,7 +253,7 @@ func TestValidateBroker(t *testing.T) {
 		})
 	}
 	dyn := Dynamic{Default: map[string]string{"log.cleaner.max.compaction.lag.ms": "5", "log.cleaner.min.compaction.lag.ms": "6"}}
-	if err := ValidateBroker(Default("/d"), Dynamic{}, dyn, false, []string{"log.cleaner.max.compaction.lag.ms"}); err == nil {
+	if err := ValidateBroker(Default("/d"), Dynamic{}, dyn, false, false, []string{"log.cleaner.max.compaction.lag.ms"}); err == nil {
 		t.Error("lags that contradict each other are accepted")
 	}
 }
@@ -281,11 +281,36 @@ func TestValidateCleanerThreads(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
-			if err := ValidateBroker(Default("/d"), tt.was, tt.is, true, nil); err != nil {
+			if err := ValidateBroker(Default("/d"), tt.was, tt.is, true, false, nil); err != nil {
 				got = err.Error()
 			}
 			if got != tt.want {
 				t.Errorf("\n got %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// The number in another broker's file is not known: what is compared with it is accepted, the rest is checked as ever.
+func TestValidateCleanerThreadsElsewhere(t *testing.T) {
+	set := func(n string) map[string]string { return map[string]string{"log.cleaner.threads": n} }
+	off, _ := load(t, Sources{File: []byte("node.id=1\nlog.dirs=/x\nlog.cleaner.enable=false")})
+	for _, tt := range []struct {
+		name    string
+		c       *Config
+		was, is Dynamic
+		refused bool
+	}{
+		{"first", Default("/d"), Dynamic{}, Dynamic{Broker: set("16")}, false},
+		{"first, no cleaner here", off, Dynamic{}, Dynamic{Broker: set("16")}, false},
+		{"removed", Default("/d"), Dynamic{Broker: set("16")}, Dynamic{}, false},
+		{"none", Default("/d"), Dynamic{}, Dynamic{Broker: set("0")}, true},
+		{"more than double", Default("/d"), Dynamic{Broker: set("4")}, Dynamic{Broker: set("9")}, true},
+		{"more than double the default", Default("/d"), Dynamic{Default: set("4")}, Dynamic{Default: set("4"), Broker: set("9")}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := ValidateBroker(tt.c, tt.was, tt.is, true, true, slices.Collect(maps.Keys(tt.is.Broker))); (err != nil) != tt.refused {
+				t.Error(err)
 			}
 		})
 	}

@@ -48,6 +48,13 @@ type Dynamic struct {
 	Broker, Default map[string]string
 }
 
+// sets reports whether either layer sets a name.
+func (d Dynamic) sets(name string) bool {
+	_, broker := d.Broker[name]
+	_, cluster := d.Default[name]
+	return broker || cluster
+}
+
 // UnknownTopicConfigError says that no topic config has this name.
 type UnknownTopicConfigError struct{ Name string }
 

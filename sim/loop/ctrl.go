@@ -184,7 +184,7 @@ func (k *ctrl) request(decide func(core *raftctl.Core) (data []byte, value any, 
 type configs struct{ minISR, unclean string }
 
 func (c configs) ValidateTopic(_, _, _ map[string]string) error { return nil }
-func (c configs) ValidateBroker(_, _ raftctl.Layers, _ bool, _ []string) error {
+func (c configs) ValidateBroker(_, _ raftctl.Layers, _, _ bool, _ []string) error {
 	return nil
 }
 func (c configs) ListDefault(image.ResourceType, string) (string, bool) { return "", false }
