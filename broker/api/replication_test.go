@@ -219,6 +219,8 @@ func TestLeadershipStartsAboveTheEpochsOfTheLog(t *testing.T) {
 		c.heal(1, 0)
 		time.Sleep(5 * time.Second)
 		epoch := func() wire.LeaderEpoch {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			p, _ := c.img.Partition("t", 0)
 			return p.LeaderEpoch
 		}
