@@ -54,7 +54,7 @@ var (
 	timePattern    = regexp.MustCompile(`(CreateTime:|LogAppendTime:|timestamp )\d{13}`)
 	clockPattern   = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d{3}`)
 	setPattern     = regexp.MustCompile(`(valid [a-z ]*(?:are|is|values?)[^\[{(]*[\[{(])([^\]})]*)([\]})])`)
-	drawnGroup     = regexp.MustCompile(`(perf-consumer-)\d+`) // by the tool itself
+	drawnGroup     = regexp.MustCompile(`(perf-consumer-)\d+(\)?) *`) // by the tool itself, and padded
 	clusterPattern = regexp.MustCompile(`(?i)(cluster id: )[A-Za-z0-9_-]{22}`)
 )
 
@@ -70,7 +70,7 @@ func newNormalizer(b *target.Broker, dir string) normalizer {
 		{timePattern, "${1}TIME"},
 		{clockPattern, "CLOCK"},
 		{clusterPattern, "${1}ID"},
-		{drawnGroup, "${1}N"},
+		{drawnGroup, "${1}N${2}"},
 	}}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/kajamq/kaja/compat-tests/internal/target"
 )
 
-// needBuilt is need for a program that takes minutes to build: without it the test is skipped, unless the long tests are asked for.
+// needBuilt is need for a program that takes minutes to build: only the long tests use it, whether it is there or not.
 func needBuilt(t *testing.T, name string) clients.Set {
 	t.Helper()
 	if !long() {
