@@ -108,6 +108,12 @@ func TestFieldB08CutOffLeader(t *testing.T) {
 
 	rest := others(nodes, first)
 	resume := []func(){pause(t, rest[0]), pause(t, rest[1])}
+	// What a follower had asked for before is answered when a longer wait is over: else the answer to it would hold what is to be lost.
+	longer := fetchRequest(topic, 0, 3)
+	longer.MinBytes, longer.MaxWaitMillis = 1, 1000 // replica.fetch.wait.max.ms is 500
+	if got := fetchOnce(t, c, longer); len(got.RecordBatches) > 0 {
+		t.Fatalf("%d bytes at the end of the log", len(got.RecordBatches))
+	}
 	lost := produceRequest(topic, 0, raw.NewBatch(raw.Numbered("lost ", 0, 5)...).Bytes())
 	lost.Acks = 1
 	p := onlyPartition(t, do[*kmsg.ProduceResponse](t, c, lost))
