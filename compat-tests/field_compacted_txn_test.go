@@ -36,7 +36,7 @@ func (p *rawProducer) put(topic string, partition, sequence int32, r raw.Record)
 		got := onlyPartition(p.t, do[*kmsg.ProduceResponse](p.t, p.c, req))
 		at = got.BaseOffset
 		return got.ErrorCode
-	}, 19, codeConcurrent)
+	}, codeNotEnoughReplicas, codeConcurrent)
 	return at
 }
 

@@ -15,17 +15,18 @@ import (
 
 // Codes of the transactional APIs.
 const (
-	codeOutOfOrder       = 45
-	codeInvalidEpoch     = 47
-	codeInvalidTxnState  = 48
-	codeInvalidMapping   = 49
-	codeConcurrent       = 51
-	codeUnstableOffset   = 88
-	codeProducerFenced   = 90
-	codeTxnAbortable     = 120
-	transactionalBatch   = 1 << 4 // in a batch's attributes
-	txnSettleTime        = 20 * time.Second
-	testTxnTimeoutMillis = 60_000
+	codeNotEnoughReplicas = 19
+	codeOutOfOrder        = 45
+	codeInvalidEpoch      = 47
+	codeInvalidTxnState   = 48
+	codeInvalidMapping    = 49
+	codeConcurrent        = 51
+	codeUnstableOffset    = 88
+	codeProducerFenced    = 90
+	codeTxnAbortable      = 120
+	transactionalBatch    = 1 << 4 // in a batch's attributes
+	txnSettleTime         = 20 * time.Second
+	testTxnTimeoutMillis  = 60_000
 )
 
 // rawProducer is a transactional producer of single requests. v2 works at transaction version 2.
@@ -115,7 +116,8 @@ func (p *rawProducer) send(topic string, partition, sequence int32, values ...st
 	if p.v2 {
 		version = 12
 	}
-	untilCode(p.t, "Produce", func() int16 { return p.produce(version, topic, partition, sequence, values...) }, codeConcurrent) // of Kafka, while markers are on their way
+	// 51 of Kafka, while markers are on their way; 19 where the coordinator cannot be asked just now, or a late marker comes between.
+	untilCode(p.t, "Produce", func() int16 { return p.produce(version, topic, partition, sequence, values...) }, codeNotEnoughReplicas, codeConcurrent)
 }
 
 func (p *rawProducer) add(topic string, partitions ...int32) int16 {
