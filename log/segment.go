@@ -271,20 +271,7 @@ func (s *segment) reserve(size int64) error {
 }
 
 // release gives back the space that was set aside and not used.
-func (s *segment) release() error {
-	if !s.reserved {
-		return nil
-	}
-	h, err := s.open()
-	if err != nil {
-		return err
-	}
-	if err := h.file.Truncate(s.size.Load()); err != nil {
-		return storageErr("truncate", s.path(suffixLog), err)
-	}
-	s.reserved = false
-	return nil
-}
+func (s *segment) release() error { return s.trim(&s.reserved) }
 
 // discard removes a segment that was just made and never used.
 func (s *segment) discard() error {
@@ -296,8 +283,11 @@ func (s *segment) discard() error {
 }
 
 // mend cuts off what a failed write has left. Where that failed, too, it is done before the next write.
-func (s *segment) mend() error {
-	if !s.torn {
+func (s *segment) mend() error { return s.trim(&s.torn) }
+
+// trim cuts the file to the segment's size if more says that it takes more, which it does not afterwards.
+func (s *segment) trim(more *bool) error {
+	if !*more {
 		return nil
 	}
 	h, err := s.open()
@@ -307,7 +297,7 @@ func (s *segment) mend() error {
 	if err := h.file.Truncate(s.size.Load()); err != nil {
 		return storageErr("truncate", s.path(suffixLog), err)
 	}
-	s.torn = false
+	*more = false
 	return nil
 }
 
