@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -36,9 +37,18 @@ func (c *client) alter(t kmsg.ConfigResourceType, resource, name string, value *
 	return got.ErrorCode, *got.ErrorMessage
 }
 
-// served reports whether a new connection is kept.
+// served reports whether a new connection is kept. It returns once the node has forgotten it; the connections from before must
+// have been answered, so that the node knows them.
 func (n *node) served() bool {
 	n.t.Helper()
+	before := n.gauge("kaja_server_connections")
+	defer func() {
+		for deadline := time.Now().Add(10 * time.Second); n.gauge("kaja_server_connections") != before; runtime.Gosched() {
+			if time.Now().After(deadline) {
+				n.t.Fatal("a closed connection is not forgotten")
+			}
+		}
+	}()
 	conn, err := net.Dial("tcp", n.addr)
 	if err != nil {
 		n.t.Fatal(err)
@@ -75,6 +85,7 @@ func TestConnectionLimitsAreAlteredAtOnce(t *testing.T) {
 			t.Fatalf("a new connection is served: %v", !served)
 		}
 	}
+	c.ask(kmsg.NewPtrApiVersionsRequest())
 	want(true)
 	set("", "max.connections.per.ip", new("1"))
 	want(false)

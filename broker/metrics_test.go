@@ -81,3 +81,21 @@ func TestMetricsOfANode(t *testing.T) {
 		}
 	}
 }
+
+// gauge is the sum of a gauge's series.
+func (n *node) gauge(name string) float64 {
+	n.t.Helper()
+	families, err := n.env.Gatherer.Gather()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				sum += m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}

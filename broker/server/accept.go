@@ -143,9 +143,9 @@ func (s *Server) admit(l *listener, nc net.Conn) {
 		s.perIP[ip]++
 	}
 	s.conns[c] = struct{}{}
+	s.metrics.connections.WithLabelValues(l.name).Inc()
 	s.wg.Go(c.serve)
 	s.mu.Unlock()
-	s.metrics.connections.WithLabelValues(l.name).Inc()
 }
 
 func (s *Server) overIPLocked(ip netip.Addr) bool {
@@ -162,9 +162,9 @@ func (s *Server) overIPLocked(ip netip.Addr) bool {
 // closed is called by a connection that has ended.
 func (s *Server) closed(c *conn, kind closeKind) {
 	s.metrics.closed[kind].Inc()
-	s.metrics.connections.WithLabelValues(c.lis.name).Dec()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.metrics.connections.WithLabelValues(c.lis.name).Dec() // whoever sees it finds the place free once he has the lock
 	delete(s.conns, c)
 	if ip, ok := addrOf(c.info.Remote); ok {
 		if s.perIP[ip]--; s.perIP[ip] == 0 {
