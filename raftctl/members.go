@@ -62,19 +62,25 @@ func (c *Controller) Members() ([]Member, error) {
 	return out, nil
 }
 
-// Admit says whether a node that has proven who it is may open a raft stream: members only, but a node that has no
-// members yet waits to be added and lets every node of the cluster do so.
+// Admit says whether a node that has proven who it is may open a raft stream. Members may. To a node that is no member itself,
+// because it has never been one or was taken out, every node may, since it waits to be added; and to one that knows of no
+// leader, since it may have been away while the others changed: who leads now may be a node that it has never heard of. Raft's
+// own rules hold for all of them. The only voter knows better, and nodes that a recovery has left behind speak to nobody.
 func (c *Controller) Admit(id peer.ID) error {
 	members, err := c.Members()
 	if err != nil {
 		return err
 	}
+	member, self := false, c.self()
 	for _, m := range members {
 		if m.ID.NodeID == id.NodeID && m.ID.DirectoryID == id.DirectoryID {
 			return nil
 		}
+		member = member || m.ID.NodeID == self.NodeID && m.ID.DirectoryID == self.DirectoryID
 	}
-	if len(members) == 0 && c.opts.Join {
+	_, led := c.Leader()
+	n, known := c.committed().Node(id.NodeID, id.DirectoryID)
+	if (!member || !led && !c.soleVoter()) && (!known || n.Port != 0) {
 		return nil
 	}
 	return fmt.Errorf("node %s: %w", id, ErrNotMember)

@@ -166,7 +166,8 @@ func (c *Controller) preview() error {
 	return nil
 }
 
-// checkMember refuses a store that belongs to another node or directory.
+// checkMember refuses a store that belongs to another node or directory. A node that was taken out of the quorum is no member:
+// it stands for no election, and waits to be added again.
 func (c *Controller) checkMember(self raft.ServerID) error {
 	f := c.raft.GetConfiguration()
 	if err := f.Error(); err != nil {
@@ -176,12 +177,18 @@ func (c *Controller) checkMember(self raft.ServerID) error {
 	if c.opts.Streams == nil && len(servers) > 1 {
 		return ErrNeedsPeers
 	}
+	others := len(servers) > 0 || c.opts.Join // what it is a member of may be
 	for _, s := range servers {
 		if s.ID == self {
 			return nil
 		}
+		id, err := peer.ParseID(string(s.ID))
+		if err != nil {
+			return fmt.Errorf("read the members of the metadata log: %w", err)
+		}
+		others = others && id.NodeID != c.opts.NodeID && id.DirectoryID != c.opts.DirectoryID
 	}
-	if c.opts.Join && len(servers) == 0 {
+	if others && c.opts.Streams != nil {
 		return nil
 	}
 	return fmt.Errorf("the metadata log in %s belongs to %v, this node is %s: node.id or the directory's identity has changed", c.opts.Dir, servers, self)
