@@ -159,19 +159,20 @@ func (k *checker) records(b batch.Batch, fn func(o wire.Offset, id uint64)) {
 	}
 }
 
-// member reports whether the committed metadata counts on n's replica as it is now: n is in the ISR, and runs in the life
-// that is registered.
+// member reports whether the committed metadata counts on n's replica as it is now: n is in the ISR or the ELR, and runs in
+// the life that is registered.
 func (k *checker) member(n *node, i int) bool {
 	img := k.c.meta.committed()
 	p, ok := img.Partition(nameOf(i).Topic, nameOf(i).Partition)
-	if !ok || !p.InISR(wire.BrokerID(n.id)) || !n.up || !n.serving || n.parts[i] == nil {
+	counted := ok && (p.InISR(wire.BrokerID(n.id)) || image.Contains(p.ELR, wire.BrokerID(n.id)))
+	if !counted || !n.up || !n.serving || n.parts[i] == nil {
 		return false
 	}
 	b, ok := img.Broker(wire.BrokerID(n.id))
 	return ok && b.Epoch == n.epoch
 }
 
-// replicas wants every member of the ISR to hold all that somebody was told is there.
+// replicas wants every member of the ISR and of the ELR to hold all that somebody was told is there.
 func (k *checker) replicas(i int, after string) {
 	t := k.parts[i]
 	if t.losing != wire.NoLeaderEpoch {
@@ -179,7 +180,7 @@ func (k *checker) replicas(i int, after string) {
 	}
 	for _, n := range k.c.nodes {
 		if k.member(n, i) && n.parts[i].plog.EndOffset() < t.end() {
-			k.c.violated("after %s: node %d is in the ISR of partition %d and its log ends at %d; records up to %d were acknowledged or read",
+			k.c.violated("after %s: node %d is in the ISR or ELR of partition %d and its log ends at %d; records up to %d were acknowledged or read",
 				after, n.id, i, n.parts[i].plog.EndOffset(), t.end())
 		}
 	}
@@ -190,12 +191,32 @@ func (k *checker) metadata(before, after *image.Image, d *image.Delta) {
 	if after.ControllerEpoch() < before.ControllerEpoch() || after.NextProducerID() < before.NextProducerID() {
 		k.c.violated("controller epoch or producer ids went back")
 	}
+	for _, b := range d.Brokers {
+		k.registered(after, b)
+	}
 	for _, t := range d.Topics {
 		for _, pd := range t.Partitions {
 			if pd.Old == nil || pd.New == nil {
 				continue
 			}
 			k.partition(indexOf(t.Name, pd.ID), after, pd)
+		}
+	}
+}
+
+// registered looks at a broker that was registered again: who comes from an unclean stop may have lost what it acknowledged,
+// and is eligible for nothing (R8).
+func (k *checker) registered(img *image.Image, b image.BrokerDelta) {
+	if b.New == nil || b.Old != nil && b.Old.Epoch == b.New.Epoch {
+		return
+	}
+	n := k.c.nodes[int(b.ID)-1]
+	if n.clean != wire.NoBrokerEpoch || b.New.Incarnation != n.incarnation() {
+		return
+	}
+	for i := range k.parts {
+		if p, ok := img.Partition(nameOf(i).Topic, nameOf(i).Partition); ok && image.Contains(p.ELR, b.ID) {
+			k.c.violated("broker %d comes back from an unclean stop and is in the ELR %v of partition %d", b.ID, p.ELR, i)
 		}
 	}
 }

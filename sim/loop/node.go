@@ -284,9 +284,14 @@ func (n *node) ask(decide func(core *raftctl.Core) ([]byte, any, error), done fu
 	})
 }
 
+// incarnation is the id of the present life.
+func (n *node) incarnation() wire.UUID {
+	return wire.UUID{0: 9, 1: byte(n.id), 15: byte(n.life), 14: byte(n.life >> 8)}
+}
+
 func (n *node) register() {
 	reg := raftctl.Registration{
-		ID: wire.BrokerID(n.id), Incarnation: wire.UUID{0: 9, 1: byte(n.id), 15: byte(n.life), 14: byte(n.life >> 8)},
+		ID: wire.BrokerID(n.id), Incarnation: n.incarnation(),
 		LogDirs: []wire.UUID{{0: 8, 1: byte(n.id)}}, PreviousEpoch: n.clean,
 		Features: map[string]image.VersionRange{image.FeatureMetadataVersion: {Min: 1, Max: 99},
 			image.FeatureELR: {Min: 0, Max: 1}, image.FeatureTransactionVersion: {Min: 0, Max: 2}},

@@ -13,7 +13,7 @@ import (
 )
 
 // plantedBudget is within how many seeds a planted bug has to be found.
-const plantedBudget = 400
+const plantedBudget = 1000
 
 // chosen gives n of the bugs by the hash of KAJA_COMMIT, or all of them without it. KAJA_PLANTED names one.
 func chosen(bugs []planted.Bug, n int) []planted.Bug {
