@@ -66,6 +66,7 @@ type Node struct {
 	disk     *memfs.FS
 	settings []string
 	formed   bool                 // one of several, with a controller listener
+	apart    bool                 // a controller alone, which no client reaches
 	slow     time.Duration        // at most, of a sync; see SlowDisk
 	faults   func(fs *faultfs.FS) // see FaultyDisk
 	starts   uint64
@@ -182,7 +183,7 @@ func (c *Cluster) Client(name string, opts ...kgo.Opt) (*kgo.Client, error) {
 		kgo.RequestTimeoutOverhead(clientTimeout), kgo.ProduceRequestTimeout(clientTimeout),
 	}
 	var seeds []string
-	for _, n := range c.nodes {
+	for _, n := range c.brokers() {
 		seeds = append(seeds, n.Addr())
 	}
 	cl, err := kgo.NewClient(append(append(all, kgo.SeedBrokers(seeds...)), opts...)...)

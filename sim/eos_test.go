@@ -41,7 +41,7 @@ func eosLoad(c *Cluster, seed uint64, records int) *eos.Load {
 		Topics: map[string]int32{"eos-a": 3, "eos-b": 2}, Replication: 1, Configs: map[string]*string{"internal.segment.bytes": &segment},
 		Client: func(opts ...kgo.Opt) (*kgo.Client, error) { return c.Client("eos-admin", opts...) },
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.brokers() {
 		l.Seeds = append(l.Seeds, n.Addr())
 	}
 	return l

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +28,31 @@ func (c *Cluster) Form(n int, settings ...string) []*Node {
 		out = append(out, c.formed(i, append([]string{"controller.quorum.voters=" + strings.Join(voters, ",")}, settings...)))
 	}
 	return out
+}
+
+// controllersOnly are the settings of nodes without partitions, brokersOnly those of nodes that have nothing else.
+var (
+	controllersOnly = []string{"process.roles=controller", "listeners=CONTROLLER://:9093", "advertised.listeners="}
+	brokersOnly     = []string{"process.roles=broker", "listeners=PLAINTEXT://:9092"}
+)
+
+// Apart adds as many machines as Form does, n1 and the next, that are controllers only, and as many again that are brokers
+// only and know the controllers. settings are the brokers'.
+func (c *Cluster) Apart(n int, settings ...string) (controllers, brokers []*Node) {
+	controllers = c.Form(n, controllersOnly...)
+	for id := n + 1; id <= 2*n; id++ {
+		own := append(slices.Clone(brokersOnly), fmt.Sprintf("advertised.listeners=PLAINTEXT://n%d:9092", id))
+		brokers = append(brokers, c.Joiner(id, controllers, append(own, settings...)...))
+	}
+	for _, n := range controllers {
+		n.apart = true
+	}
+	return controllers, brokers
+}
+
+// brokers are the nodes that clients reach.
+func (c *Cluster) brokers() []*Node {
+	return slices.DeleteFunc(slices.Clone(c.nodes), func(n *Node) bool { return n.apart })
 }
 
 // Joiner adds the machine n<id>, whose node joins the cluster that the nodes at form.

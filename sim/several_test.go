@@ -11,9 +11,6 @@ import (
 	"github.com/kajamq/kaja/vfs/memfs"
 )
 
-// controllersOnly are nodes without partitions.
-var controllersOnly = []string{"process.roles=controller", "listeners=CONTROLLER://:9093", "advertised.listeners="}
-
 // members describes the quorum as n knows it: node ids, those of voters with a star, in order; twice if a node has two lives.
 func members(t *testing.T, n *Node) string {
 	t.Helper()
