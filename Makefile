@@ -27,8 +27,10 @@ ROOT     := $(CURDIR)
 LDFLAGS  := -s -w
 COMPAT   := KAJA_COMPAT=1 KAJA_COMPAT_TARGET=$(TARGET) KAJA_COMPAT_BINARY=$(ROOT)/bin/kaja KAJA_COMPAT_LOGS=$(ROOT)/build/compat-logs
 
-# The table of docs/compatibility.md, from what the last runs left in build/.
-TABLE := $(GO) run ./compat-tests/table -kaja build/compat-kaja.txt,build/clients-kaja.txt -kafka build/compat-kafka.txt,build/clients-kafka.txt
+# The table of docs/compatibility.md, from what the runs left in build/: a run that begins keeps what the one before it printed, so that
+# runs of some tests each (RUN=) add up. The last result of a test counts; `make clean` forgets them all.
+TABLE := $(GO) run ./compat-tests/table -kaja 'build/compat-kaja*.txt,build/clients-kaja*.txt' -kafka 'build/compat-kafka*.txt,build/clients-kafka*.txt'
+KEEP   = mkdir -p build; f=build/$(1); [ ! -e $$f.txt ] || mv $$f.txt $$f-$$(date -u -r $$f.txt +%Y%m%dT%H%M%SZ).txt
 
 # Of a foreign test's many lines, those that tell how far it is and what went wrong.
 PROGRESS := grep --line-buffered -Ev '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS: [^ ]*/)'
@@ -127,15 +129,15 @@ compat-install: ## install the foreign clients that the compatibility tests driv
 	compat-tests/install/install.sh
 
 compat: build compat-install ## run foreign clients and Kafka's tools against kaja (RUN=regexp, TARGET=kafka)
-	mkdir -p build
+	$(call KEEP,compat-$(TARGET))
 	status=0; $(COMPAT) $(GO) test -v -p 1 -count=$(COUNT) -timeout $(TIMEOUT) -run '$(RUN)' ./compat-tests/... | tee build/compat-$(TARGET).txt | $(PROGRESS) || status=$$?; \
 	  $(TABLE); exit $$status
 
 clients: build compat-install ## run foreign Go clients (own module) against kaja
-	mkdir -p build
+	$(call KEEP,clients-$(TARGET))
 	cd compat-tests/clients && $(COMPAT) $(GO) test -v -count=$(COUNT) -timeout $(TIMEOUT) -run '$(RUN)' ./... | tee $(ROOT)/build/clients-$(TARGET).txt | $(PROGRESS)
 
-compatibility: ## write docs/compatibility.md from the last make compat and make clients (with TARGET=kafka, too)
+compatibility: ## write docs/compatibility.md from what make compat and make clients printed (with TARGET=kafka, too)
 	$(TABLE) | tee docs/compatibility.md
 
 cover: ## test coverage in build/cover.html

@@ -17,6 +17,7 @@ import (
 	"github.com/kajamq/kaja/compat-tests/internal/clients"
 	"github.com/kajamq/kaja/compat-tests/internal/poll"
 	"github.com/kajamq/kaja/compat-tests/internal/target"
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // The suites of other projects, as they are, for the long tests: no test fails and none is skipped that does not fail or is not skipped
@@ -92,35 +93,60 @@ const kafkaGoExcepted = `TestClientElectLeaders|TestReaderReadCompactedMessage|T
 // broker in a network of its own.
 func TestSuiteKafkaGo(t *testing.T) {
 	set, dir := suiteOf(t, "kafkago.test")
-	if kind(t) == target.Kafka {
-		t.Skip("its broker is started by the suite's script")
+	o := theSuite.options(t, kind(t))
+	o.Dir, o.Config = t.TempDir(), map[string]string{"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://localhost:9092",
+		"num.partitions": "1", "message.max.bytes": "200000000", "group.initial.rebalance.delay.ms": "3000"}
+	if o.Kind == target.Kafka {
+		o.Config["listeners"] += ",CONTROLLER://localhost:9093"
+		o.Config["controller.quorum.bootstrap.servers"] = "localhost:9093"
 	}
-	o := theSuite.options(t, target.Kaja)
-	out := execute(t, 40*time.Minute, "", []string{"KAFKA_VERSION=3.7.0", "KAFKA_SKIP_NETTEST=1"}, "unshare", "-n", "bash", "-c", kafkaGoScript,
-		"suite", o.Binary, t.TempDir(), set.Suite("kafkago.test"), dir)
+	b, err := target.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-n", "bash", "-c", kafkaGoScript, "suite", t.TempDir(), set.Suite("kafkago.test"), dir}, commandOf(t, b)...)
+	out := execute(t, 40*time.Minute, "", []string{"KAFKA_VERSION=3.7.0", "KAFKA_SKIP_NETTEST=1"}, "unshare", args...)
 	verdicts(t, out.Out, 140, strings.Split(kafkaGoExcepted, "|")...)
 }
 
-// kafkaGoScript is BINARY DATA SUITE DIRECTORY.
+// commandOf is the command line of a broker that something else starts.
+func commandOf(t *testing.T, b *target.Broker) []string {
+	t.Helper()
+	cmd, err := b.Command(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Args
+}
+
+// kafkaGoScript is OUTPUT SUITE DIRECTORY BROKER...
 const kafkaGoScript = `ip link set lo up
-"$1" start --set listeners=PLAINTEXT://:9092 --set advertised.listeners=PLAINTEXT://localhost:9092 --set log.dirs="$2" --set num.partitions=1 \
-  --set message.max.bytes=200000000 --set kaja.http.listener= >"$2.log" 2>&1 &
+out=$1 suite=$2 dir=$3
+shift 3
+"$@" >"$out/broker" 2>&1 &
 broker=$!
 trap 'kill $broker; wait $broker' EXIT
-while ! (echo >/dev/tcp/127.0.0.1/9092) 2>/dev/null; do sleep 0.05; done
-cd "$4"
-for t in $("$3" -test.list '^Test'); do
+while ! (echo >/dev/tcp/127.0.0.1/9092) 2>/dev/null; do
+  kill -0 $broker || { tail -n 20 "$out/broker"; exit 1; }
+  sleep 0.05
+done
+cd "$dir"
+for t in $("$suite" -test.list '^Test'); do
   for try in 1 2; do # some of its deadlines are a few seconds
-    timeout 180 "$3" -test.v -test.run "^$t\$" -test.skip '/(verify_offset_committed|consumer_group_commits_on_close|writing_a_message_with_SASL)' >"$2.out" 2>&1 && break
+    timeout 180 "$suite" -test.v -test.run "^$t\$" -test.skip '/(verify_offset_committed|consumer_group_commits_on_close|writing_a_message_with_SASL)' >"$out/test" 2>&1 && break
   done
-  cat "$2.out"
+  cat "$out/test"
 done
 `
 
-// confluentRacy are tests of confluent-kafka-go that lose a race of their own now and then: the first flushes with a timeout that its client
-// takes for none (it fails on Kafka 4.4 in 5 of 13 runs), the others wait for a report of a record that is refused at once where the
-// client knows the topic's partitions already.
-var confluentRacy = []string{"^TestTransactionalProducer$", "^TestIntegration$/^TestProducerFunc$", "^TestIntegration$/^TestProducerFuncDR$"} //nolint:gochecknoglobals // a constant
+// confluentRacy are tests of confluent-kafka-go that lose a race of their own now and then, and what they print then: the first flushes
+// with a timeout that its client takes for none (it fails on Kafka 4.4 in 5 of 13 runs), the others wait for good for the report of a
+// record that is refused at once where the client knows the topic's partitions already.
+var confluentRacy = []struct{ test, lost string }{ //nolint:gochecknoglobals // a table
+	{"^TestTransactionalProducer$", "messages still not delivered"},
+	{"^TestIntegration$/^TestProducerFunc$", "panic: test timed out"},
+	{"^TestIntegration$/^TestProducerFuncDR$", "panic: test timed out"},
+}
 
 // confluent-kafka-go's integration tests. Excepted are those of ACLs, of SCRAM credentials and of a listener with SASL; on Kafka, too,
 // those that ask for a change before a busy node of it shows it.
@@ -131,10 +157,14 @@ func TestSuiteConfluent(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "testconf.json"), fmt.Sprintf(`{"Brokers":%q,"TopicName":"test","GroupID":"testgroup","PerfMsgCount":20000,"PerfMsgSize":100,"Config":["api.version.request=true"]}`, b.Addr))
 	out := runSuite(t, 20*time.Minute, dir, nil, set.Suite("ckg.test"), "-test.run", "^(TestIntegration|TestTransactionalSendOffsets)$", "-test.skip", "^TestIntegration$/^TestProducerFunc")
 	for _, racy := range confluentRacy {
-		for range 5 {
-			try := runSuite(t, time.Minute, dir, nil, set.Suite("ckg.test"), "-test.run", racy)
-			if strings.Contains(try, "\nPASS\n") {
+		for tries := 1; ; tries++ {
+			try := runSuite(t, time.Minute, dir, nil, set.Suite("ckg.test"), "-test.run", racy.test)
+			if passed := strings.Contains(try, "\nPASS\n"); passed || !strings.Contains(try, racy.lost) {
 				out += try
+				break
+			}
+			if tries == 5 {
+				t.Logf("%s lost its race five times", racy.test)
 				break
 			}
 		}
@@ -144,19 +174,16 @@ func TestSuiteConfluent(t *testing.T) {
 	out = regexp.MustCompile(`(?m)^    --- (\w+): TestIntegration/`).ReplaceAllString(out, "--- $1: ")
 	excepted := []string{`TestAdminACLs`, `TestAdminClient_DescribeCluster`, `TestAdminClient_DescribeTopics`, `TestAdminClient_DescribeConsumerGroupsAuthorizedOperations`,
 		`TestAdminClient_UserScramCredentials`}
-	least := 37
+	least := 34 // and the racy ones
 	if b.Kind == target.Kafka {
 		excepted = append(excepted, `TestAdminConfig`, `TestAdminClient_DeleteConsumerGroups`)
-		least = 35
+		least = 32
 	}
 	verdicts(t, out, least, excepted...)
 }
 
 // sarama's functional suite on five nodes behind toxiproxy; its nodes are stopped and started by a program named docker.
 func TestSuiteSarama(t *testing.T) {
-	if kind(t) == target.Kafka {
-		t.Skip("its nodes are started by a script that knows kaja")
-	}
 	set, dir := suiteOf(t, "sarama.test")
 	c := newSaramaCluster(t, set)
 	env := []string{"TOXIPROXY_ADDR=http://" + c.toxiproxy, "KAFKA_VERSION=4.1.0", "PATH=" + c.bin + ":" + os.Getenv("PATH")}
@@ -184,49 +211,44 @@ type saramaCluster struct {
 
 func newSaramaCluster(t *testing.T, set clients.Set) saramaCluster {
 	t.Helper()
-	const n = 5
 	dir := t.TempDir()
 	c := saramaCluster{bin: filepath.Join(dir, "bin"), toxiproxy: freeAddr(t)}
 	host, port, _ := net.SplitHostPort(c.toxiproxy)
 	startFollowing(t, nil, set.Suite("toxiproxy"), "-host", host, "-port", port)
-	o := theSuite.options(t, target.Kaja)
-	var voters []string
-	listen, proxies, controllers := make([]string, n), make([]string, n), make([]string, n)
-	for i := range n {
-		listen[i], proxies[i], controllers[i] = freeAddr(t), fmt.Sprint("127.0.0.1:", 29091+i), freeAddr(t) // the suite insists on these ports
-		voters = append(voters, fmt.Sprintf("%d@%s", i+1, controllers[i]))
+	o := theSuite.options(t, kind(t))
+	o.Dir, o.Config = dir, map[string]string{
+		"auto.create.topics.enable": "false", "default.replication.factor": "2", "offsets.topic.replication.factor": "3",
+		"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2", "group.initial.rebalance.delay.ms": "0",
 	}
-	for i := range n {
-		id := strconv.Itoa(i + 1)
-		file := filepath.Join(dir, id+".properties")
-		writeProperties(t, file, map[string]string{
-			"node.id": id, "broker.rack": id, "process.roles": "broker,controller", "log.dirs": filepath.Join(dir, "data"+id),
-			"listeners": "PLAINTEXT://" + listen[i] + ",CONTROLLER://" + controllers[i], "advertised.listeners": "PLAINTEXT://" + proxies[i],
-			"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT", "controller.listener.names": "CONTROLLER",
-			"controller.quorum.voters": strings.Join(voters, ","), "kaja.cluster.secret": "of-the-functional-suite", "kaja.http.listener": "",
-			"auto.create.topics.enable": "false", "default.replication.factor": "2", "offsets.topic.replication.factor": "3",
-			"transaction.state.log.replication.factor": "3", "group.initial.rebalance.delay.ms": "0",
-		})
+	cluster, err := target.NewCluster(o, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var proxies []string
+	for i, b := range cluster.Nodes {
+		proxies = append(proxies, fmt.Sprint("127.0.0.1:", 29091+i)) // the suite insists on these ports
+		b.Set("broker.rack", strconv.Itoa(i+1))
+		b.Set("advertised.listeners", "PLAINTEXT://"+proxies[i])
+		writeFile(t, filepath.Join(dir, fmt.Sprint(i+1, ".command")), strings.Join(commandOf(t, b), "\n"))
 	}
 	if err := os.MkdirAll(c.bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	docker := filepath.Join(c.bin, "docker")
-	writeFile(t, docker, fmt.Sprintf(dockerStandIn, dir, o.Binary, strings.Join(listen, " ")))
+	writeFile(t, docker, fmt.Sprintf(dockerStandIn, dir, strings.Join(cluster.Addrs(), " ")))
 	if err := os.Chmod(docker, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		for i := range n {
-			mustRun(t, docker, "compose", "stop", fmt.Sprint("kafka-", i+1))
+	each := func(verb string) {
+		for i := range cluster.Nodes {
+			mustRun(t, docker, "compose", verb, fmt.Sprint("kafka-", i+1))
 		}
-	})
-	for i := range n {
-		mustRun(t, docker, "compose", "launch", fmt.Sprint("kafka-", i+1))
 	}
-	for i := range n {
-		mustRun(t, docker, "compose", "start", fmt.Sprint("kafka-", i+1))
-		body := fmt.Sprintf(`{"name":"kafka%d","listen":%q,"upstream":%q}`, i+1, proxies[i], listen[i])
+	t.Cleanup(func() { each("stop") })
+	each("launch")
+	each("start")
+	for i, b := range cluster.Nodes {
+		body := fmt.Sprintf(`{"name":"kafka%d","listen":%q,"upstream":%q}`, i+1, proxies[i], b.Addr)
 		err := poll.Until(t.Context(), time.Minute, "a proxy is made", func() (bool, error) {
 			resp, err := http.Post("http://"+c.toxiproxy+"/proxies", "application/json", strings.NewReader(body))
 			if err != nil {
@@ -238,13 +260,23 @@ func newSaramaCluster(t *testing.T, set clients.Set) saramaCluster {
 			t.Fatal(err)
 		}
 	}
+	if o.Kind == target.Kafka { // where the first use of groups is told that their topic is not there yet
+		admin := kadm.NewClient(clientAt(t, strings.Join(proxies, ",")))
+		err := poll.Until(t.Context(), stepWithin, "groups are served", func() (bool, error) {
+			_, err := admin.FetchOffsets(t.Context(), "warm")
+			return err == nil, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	return c
 }
 
 // dockerStandIn answers what the suite asks docker for: "compose stop|start|logs kafka-N". launch is start without waiting.
 const dockerStandIn = `#!/usr/bin/env bash
 cd %q
-listen=(%[3]s)
+listen=(%s)
 n=${3#kafka-}
 [ "$2" != logs ] || exit 0
 alive() { [ -e $n.pid ] && kill -0 $(cat $n.pid) 2>/dev/null; }
@@ -254,7 +286,8 @@ if [ "$2" = stop ]; then
   exit 0
 fi
 if ! alive; then
-  setsid %[2]q start $n.properties >>$n.log 2>&1 </dev/null &
+  mapfile -t command <$n.command
+  setsid "${command[@]}" >>$n.log 2>&1 </dev/null &
   echo $! >$n.pid
 fi
 [ "$2" = start ] || exit 0

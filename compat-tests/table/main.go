@@ -1,7 +1,9 @@
 // Command table turns what the compatibility tests printed into docs/compatibility.md: which client, in which version, did what,
 // and how it ended on kaja and on Kafka 4.4. "make compat" and "make clients" leave their output in build/ and run it.
 //
-//	table -kaja build/compat-kaja.txt,build/clients-kaja.txt -kafka build/compat-kafka.txt,build/clients-kafka.txt
+//	table -kaja 'build/compat-kaja*.txt,build/clients-kaja*.txt' -kafka 'build/compat-kafka*.txt,build/clients-kafka*.txt'
+//
+// Each file is a run. A run may be of a few tests only: of a test that several have, the last one counts.
 package main
 
 import (
@@ -9,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,21 +19,36 @@ import (
 )
 
 func main() {
-	kaja := flag.String("kaja", "", "`files` with the output of the tests on kaja, separated by commas")
+	kaja := flag.String("kaja", "", "`patterns` of files with the output of the tests on kaja, the last run last, separated by commas")
 	kafka := flag.String("kafka", "", "the same on Kafka 4.4")
 	flag.Parse()
-	fmt.Print(page(read(*kaja), read(*kafka)))
-}
-
-// read joins files; one that is not there was not run.
-func read(names string) string {
-	var out strings.Builder
-	for name := range strings.SplitSeq(names, ",") {
-		if data, err := os.ReadFile(name); err == nil {
-			out.Write(data)
+	var runs [2][]string
+	for i, patterns := range []string{*kaja, *kafka} {
+		var err error
+		if runs[i], err = read(patterns); err != nil {
+			fmt.Fprintln(os.Stderr, "table:", err)
+			os.Exit(1)
 		}
 	}
-	return out.String()
+	fmt.Print(page(runs[0], runs[1]))
+}
+
+// read gives what is in each file that a pattern matches, in the order of the names; a pattern that matches none was not run.
+func read(patterns string) (runs []string, err error) {
+	for pattern := range strings.SplitSeq(patterns, ",") {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", pattern, err)
+		}
+		for _, name := range names {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return nil, fmt.Errorf("read a run: %w", err)
+			}
+			runs = append(runs, string(data))
+		}
+	}
+	return runs, nil
 }
 
 // row is one line of the table.
@@ -44,21 +62,35 @@ type row struct {
 // resultLine is the end of a test or a subtest.
 var resultLine = regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): (\S+) \(`)
 
-// result counts the tests that ended one way or the other.
-func result(tests, output string) string {
+// ends says how often a test ended one way and the other.
+type ends struct{ passed, failed int }
+
+// result counts the tests that ended one way or the other, each as often as it ended in the last run that has it: a test that is
+// skipped there is not in it, and one that a run repeats counts each time.
+func result(tests string, runs []string) string {
 	if tests == "" {
 		return "–"
 	}
 	name := regexp.MustCompile("^(?:" + tests + ")$")
-	passed, failed := 0, 0
-	for _, m := range resultLine.FindAllStringSubmatch(output, -1) {
-		switch {
-		case !name.MatchString(m[2]):
-		case m[1] == "PASS":
-			passed++
-		case m[1] == "FAIL":
-			failed++
+	last := map[string]ends{}
+	for _, run := range runs {
+		this := map[string]ends{}
+		for _, m := range resultLine.FindAllStringSubmatch(run, -1) {
+			if e := this[m[2]]; name.MatchString(m[2]) && m[1] != "SKIP" {
+				if m[1] == "PASS" {
+					e.passed++
+				} else {
+					e.failed++
+				}
+				this[m[2]] = e
+			}
 		}
+		maps.Copy(last, this)
+	}
+	passed, failed := 0, 0
+	for _, e := range last {
+		passed += e.passed
+		failed += e.failed
 	}
 	switch {
 	case failed > 0:
@@ -73,9 +105,9 @@ func result(tests, output string) string {
 var versionsLine = regexp.MustCompile(`(?m)API versions of (\S+): (.+)$`)
 
 // versions gives for each client of the matrix, in the order of first appearance, what the broker saw: of several runs together.
-func versions(output string) (names []string, seen map[string]map[string][]int) {
+func versions(runs []string) (names []string, seen map[string]map[string][]int) {
 	seen = map[string]map[string][]int{}
-	for _, m := range versionsLine.FindAllStringSubmatch(output, -1) {
+	for _, m := range versionsLine.FindAllStringSubmatch(strings.Join(runs, "\n"), -1) {
 		if seen[m[1]] == nil {
 			names, seen[m[1]] = append(names, m[1]), map[string][]int{}
 		}
@@ -94,7 +126,7 @@ func versions(output string) (names []string, seen map[string]map[string][]int) 
 	return names, seen
 }
 
-func page(kaja, kafka string) string {
+func page(kaja, kafka []string) string {
 	var b strings.Builder
 	b.WriteString("<!-- Written by \"make compatibility\" from the output of the tests; do not edit. -->\n\n# Compatibility\n\n" +
 		"What ran against kaja, on one node that is killed and started again under the client, and on three of which one is killed (-9) in\n" +

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,15 +58,44 @@ func TestResult(t *testing.T) {
 	for tests, want := range map[string]string{
 		"TestA": "pass", "TestA/x": "pass", "TestA/.*": "1 of 2 pass", "TestB": "not run", "TestC": "0 of 1 pass", "TestNone": "not run", "TestA|TestC": "1 of 2 pass",
 	} {
-		if got := result(tests, output); got != want {
+		if got := result(tests, []string{output}); got != want {
 			t.Errorf("%s: %s, want %s", tests, got, want)
 		}
 	}
 }
 
+// Of a test that several runs have, the last one counts, all of it; one that was skipped or cut off there did not run there.
+func TestLastRunCounts(t *testing.T) {
+	runs := []string{
+		"--- FAIL: TestA (1s)\n--- PASS: TestB (1s)\n--- PASS: TestC (1s)\n--- FAIL: TestD (1s)\n",
+		"--- PASS: TestA (1s)\n--- FAIL: TestB (1s)\n--- SKIP: TestC (0s)\n=== RUN   TestD\npanic: test timed out\n",
+		"--- PASS: TestB (1s)\n--- FAIL: TestB (1s)\n--- PASS: TestB (1s)\n",
+	}
+	for tests, want := range map[string]string{"TestA": "pass", "TestB": "2 of 3 pass", "TestC": "pass", "TestD": "0 of 1 pass", "Test[AB]": "3 of 4 pass"} {
+		if got := result(tests, runs); got != want {
+			t.Errorf("%s: %s, want %s", tests, got, want)
+		}
+	}
+}
+
+// The files that a pattern matches are read in the order of their names, so that what was kept of earlier runs comes before the last run.
+func TestRunsAreRead(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"compat-kaja.txt", "compat-kaja-20261130T235900Z.txt", "compat-kaja-20261201T000100Z.txt", "clients-kaja.txt", "compat-kafka.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs, err := read(filepath.Join(dir, "compat-kaja*.txt") + "," + filepath.Join(dir, "clients-kaja*.txt") + "," + filepath.Join(dir, "clients-kafka*.txt"))
+	want := []string{"compat-kaja-20261130T235900Z.txt", "compat-kaja-20261201T000100Z.txt", "compat-kaja.txt", "clients-kaja.txt"}
+	if err != nil || !slices.Equal(runs, want) {
+		t.Errorf("%v, %v, want %v", runs, err, want)
+	}
+}
+
 // What a client used on one node and on three is one line.
 func TestVersionsAreJoined(t *testing.T) {
-	names, seen := versions("    matrix_test.go:47: API versions of b: Fetch 4, Produce 7+9\nAPI versions of a: Fetch 18\n    x: API versions of b: Produce 8+9\n")
+	names, seen := versions([]string{"    matrix_test.go:47: API versions of b: Fetch 4, Produce 7+9\nAPI versions of a: Fetch 18\n", "    x: API versions of b: Produce 8+9\n"})
 	if got, want := fmt.Sprint(names, seen), "[a b] map[a:map[Fetch:[18]] b:map[Fetch:[4] Produce:[7 8 9]]]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -146,7 +146,7 @@ func (b *Broker) launch(ctx context.Context) error {
 	if b.running() {
 		return errors.New("broker runs already")
 	}
-	cmd, err := b.command(ctx)
+	cmd, err := b.Command(ctx)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,8 @@ func (b *Broker) await(ctx context.Context) error {
 	return nil
 }
 
-func (b *Broker) command(ctx context.Context) (*exec.Cmd, error) {
+// Command gives the command that Start starts, for who starts it in another place. A Kafka's directory is formatted before.
+func (b *Broker) Command(ctx context.Context) (*exec.Cmd, error) {
 	if b.Kind == Kafka {
 		return b.kafkaCommand(ctx)
 	}
