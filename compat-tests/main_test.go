@@ -222,7 +222,7 @@ func keepLogOnFailure(t *testing.T, b *target.Broker) {
 		data, err := os.ReadFile(b.LogPath())
 		if err == nil {
 			err = errors.Join(os.MkdirAll(dir, 0o755),
-				os.WriteFile(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+"-"+string(b.Kind)+".log"), data, 0o644))
+				os.WriteFile(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+"-"+string(b.Kind)+"-"+b.Port()+".log"), data, 0o644))
 		}
 		if err != nil {
 			t.Logf("keep log: %v", err)
