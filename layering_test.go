@@ -78,7 +78,7 @@ var may = []struct {
 	{"sim/eos", []string{"wire/..."}},
 	{"sim/history", []string{"wire"}},
 	{"chaos/...", []string{"chaos/...", "sim/eos", "sim/history", "wire/...", "internal/..."}},
-	{"sim/loop", []string{"broker/replica", "broker/purgatory", "groupcoord/...", "txn/state", "raftctl/...", "coord", "log", "vfs/...", "wire/...", "internal/..."}},
+	{"sim/loop", []string{"broker/replica", "broker/purgatory", "groupcoord/...", "txn/...", "raftctl/...", "coord", "log", "vfs/...", "wire/...", "internal/..."}},
 	{"sim", []string{"sim/eos", "sim/history", "broker/...", "auth", "groupcoord/...", "txn/...", "raftctl/...", "coord", "log", "vfs/...", "wire/...", "internal/..."}},
 	{"cmd/...", []string{"..."}},
 	{"compat-tests/...", []string{"..."}},

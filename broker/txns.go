@@ -40,7 +40,8 @@ func (b *Broker) newTxns() *txn.Service {
 				}
 				writer.Write(req, done)
 			},
-			Logger: b.logger,
+			BrokerEpoch: b.brokerEpoch,
+			Logger:      b.logger,
 		}),
 		Logger: b.logger, Registerer: b.env.Registerer,
 	})

@@ -117,8 +117,9 @@ func newTxns(t *testing.T) *txnsOf {
 		NumPartitions: func() int { return 1 }, PartitionFor: func(string, int) wire.PartitionID { return 0 },
 		Version: func() state.Version { return state.V2 },
 		Markers: marker.New(marker.Options{
-			Leader: func(wire.TopicPartition) (wire.BrokerID, bool) { return 1, true },
-			Write:  k.mark, Logger: slog.New(slog.DiscardHandler),
+			Leader:      func(wire.TopicPartition) (wire.BrokerID, bool) { return 1, true },
+			BrokerEpoch: func() wire.BrokerEpoch { return 1 },
+			Write:       k.mark, Logger: slog.New(slog.DiscardHandler),
 		}),
 		Logger: slog.New(slog.DiscardHandler),
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/kajamq/kaja/coord"
 	"github.com/kajamq/kaja/groupcoord"
 	"github.com/kajamq/kaja/raftctl/image"
+	"github.com/kajamq/kaja/txn/marker"
 	"github.com/kajamq/kaja/wire"
 )
 
@@ -22,12 +23,44 @@ type writeTxnMarkers struct {
 	images imageSource
 	parts  replicaFinder
 	groups *groupcoord.Service
+	fence  marker.Fence
 }
 
 const markersVersionFrom = 2
 
 func (h *writeTxnMarkers) handle(_ context.Context, req *server.Request, w server.Responder) {
-	h.write(req.Msg.(*kmsg.WriteTxnMarkersRequest), func(resp *kmsg.WriteTxnMarkersResponse) { w.Reply(resp) })
+	msg := req.Msg.(*kmsg.WriteTxnMarkersRequest)
+	if peer, proven := req.Conn.Peer(); proven {
+		if attempt, ok := marker.AttemptOf(msg); ok {
+			leave, err := h.fence.Enter(peer.NodeID, attempt)
+			if err != nil {
+				w.Reply(refusedMarkers(msg, err))
+				return
+			}
+			defer leave()
+		}
+	}
+	h.write(msg, func(resp *kmsg.WriteTxnMarkersResponse) { w.Reply(resp) })
+}
+
+// refusedMarkers answers every partition of a request with one error.
+func refusedMarkers(msg *kmsg.WriteTxnMarkersRequest, err error) *kmsg.WriteTxnMarkersResponse {
+	resp := msg.ResponseKind().(*kmsg.WriteTxnMarkersResponse)
+	code := errorCode(err)
+	for i := range msg.Markers {
+		m := kmsg.NewWriteTxnMarkersResponseMarker()
+		m.ProducerID = msg.Markers[i].ProducerID
+		for _, in := range msg.Markers[i].Topics {
+			t := kmsg.NewWriteTxnMarkersResponseMarkerTopic()
+			t.Topic = in.Topic
+			for _, p := range in.Partitions {
+				t.Partitions = append(t.Partitions, kmsg.WriteTxnMarkersResponseMarkerTopicPartition{Partition: p, ErrorCode: code})
+			}
+			m.Topics = append(m.Topics, t)
+		}
+		resp.Markers = append(resp.Markers, m)
+	}
+	return resp
 }
 
 // write does what a request asks for. done is called once, possibly before write returns.

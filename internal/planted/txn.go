@@ -20,6 +20,7 @@ const (
 	MarkerToldTooSoon     Bug = "marker-told-too-soon"     // a marker is answered once it is below the high watermark
 	GuardOutlivesLeader   Bug = "guard-outlives-leader"    // what a coordinator has admitted is not appended under a later leader epoch
 	GuardOutlivesMarker   Bug = "guard-outlives-marker"    // nor after a marker
+	LateMarkersTaken      Bug = "late-markers-taken"       // a marker that was given up is not taken after what was sent in its place
 )
 
 // TxnCluster lists the bugs of transactions that only several nodes show, or show in another way.
@@ -29,7 +30,7 @@ func TxnCluster() []Bug { return []Bug{MarkerToldTooSoon, MarkersForgotten} }
 func TxnLoop() []Bug {
 	return []Bug{
 		AbortedOffByOne, StableOffByOne, MarkersForgotten, EndEpochUnchecked, WriterEpochUnchecked, AnyEndRepeated, InitKeepsOpen,
-		MarkerEpochUnchecked, ProducersNotRewound, GuardOutlivesMarker,
+		MarkerEpochUnchecked, ProducersNotRewound, GuardOutlivesMarker, LateMarkersTaken,
 	}
 }
 

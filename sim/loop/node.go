@@ -10,6 +10,7 @@ import (
 	"github.com/kajamq/kaja/log"
 	"github.com/kajamq/kaja/raftctl"
 	"github.com/kajamq/kaja/raftctl/image"
+	"github.com/kajamq/kaja/txn/marker"
 	"github.com/kajamq/kaja/vfs/memfs"
 	"github.com/kajamq/kaja/wire"
 )
@@ -54,6 +55,9 @@ type node struct {
 
 	lateAnswers time.Duration // how much later than they come answers of transaction coordinators are taken
 	waiting     int           // such answers
+
+	markers     *marker.Fence
+	lostMarkers [maxNodes + 1]int64 // by node: how many requests with markers it has not heard of again
 }
 
 func newNode(c *cluster, id int) *node {
@@ -79,6 +83,7 @@ func (n *node) boot() {
 	n.img, n.applied, n.epoch, n.serving, n.stopping = image.Empty(clusterID), 0, wire.NoBrokerEpoch, false, false
 	n.parts, n.sources = make([]*part, n.c.opts.partitions()), make([]source, maxNodes+1)
 	n.parked, n.kicked, n.asking, n.waiting = nil, false, false, 0
+	n.markers, n.lostMarkers = &marker.Fence{}, [maxNodes + 1]int64{}
 	n.conns, n.hint = map[int]*conn{}, 1+n.c.rng.IntN(len(n.c.nodes))
 	n.ctrl = newCtrl(n)
 	n.tickFollow()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kajamq/kaja/coord"
+	"github.com/kajamq/kaja/txn/marker"
 	"github.com/kajamq/kaja/txn/state"
 	"github.com/kajamq/kaja/vfs/memfs"
 	"github.com/kajamq/kaja/wire"
@@ -403,6 +404,58 @@ func TestT1DelayedIntoTheNextTransaction(t *testing.T) {
 		s.commits(p, next)
 	})
 	cameAbout(t, "requests of the last transaction arrived in the next one", delayed)
+}
+
+// T1 for markers, version 1: one that is lost on its way is sent again, and arrives when the producer's next transaction, of the same
+// epoch, is open at the partition. It is not taken for that of the open one.
+func TestT1MarkerDelayedIntoTheNextTransaction(t *testing.T) {
+	late := 0
+	tellTxns(t, Options{}, func(s story) {
+		p := s.writer("y")
+		ends := func(x *txn) { // with an abort where a write was refused, as a client of version 1 does after a lost answer
+			p.hold = false
+			s.until(40*time.Second, "the end of a transaction", func() bool { return p.before == x || p.txn != x || p.stage == starting })
+		}
+		for range 4 {
+			x := s.written(p)
+			i, _ := s.place(x)
+			c, leader := s.coordinator(), s.untilLed(i).n
+			if leader == c.p.n {
+				ends(x)
+				s.crash(memfs.Keep, leader)
+				s.until(20*time.Second, "leaders", s.led)
+				s.back()
+				continue
+			}
+			p.hold = false
+			owed := func() bool {
+				j := c.jobs[p.id]
+				return j != nil && j.Producer == x.producer && j.missing == len(j.Partitions)
+			}
+			if !s.reach(owed, func() bool { return p.txn != x || p.stage == starting }) {
+				continue
+			}
+			from, lost := c.p.n, c.p.n.lostMarkers[leader.id]
+			s.net.cut[from.id][leader.id] = true
+			s.until(20*time.Second, "the marker is lost", func() bool { return from.lostMarkers[leader.id] > lost })
+			s.net.cut[from.id][leader.id] = false
+			ends(x)
+			next := s.written(p)
+			there := func(r placed) bool { return r.i == i }
+			if next.producer == x.producer && slices.ContainsFunc(next.records, there) && s.leads(i) != nil && s.leads(i).n == leader && leader.parts[i].plog.InTransaction(x.producer.ID, x.producer.Epoch) {
+				m := coord.Marker{ProducerRef: coord.ProducerRef{ID: x.producer.ID, Epoch: x.producer.Epoch}, CoordinatorEpoch: int32(c.epoch)}
+				var answer error
+				leader.takeMarker(from.id, marker.Attempt{Broker: from.epoch, Lost: lost}, i, m, func(r any) { answer = r.(marked).err })
+				if !errors.Is(answer, marker.ErrLate) {
+					s.t.Errorf("a marker that was given up is answered %v", answer)
+				}
+				late++
+			}
+			ends(next)
+			s.pass(time.Second) // readers see it
+		}
+	})
+	cameAbout(t, "a marker of the last transaction arrived in the next one", late)
 }
 
 // T2 (KIP-890): the coordinator's word that a write belongs to an open transaction arrives after its marker, at a leader that

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kajamq/kaja/coord"
 	"github.com/kajamq/kaja/log"
+	"github.com/kajamq/kaja/txn/marker"
 	"github.com/kajamq/kaja/txn/state"
 	"github.com/kajamq/kaja/wire"
 	"github.com/kajamq/kaja/wire/batch"
@@ -122,7 +123,11 @@ func (s *txnShard) deliver(j *markerJob, i int) {
 	to := n.c.node(int(leader))
 	m := coord.Marker{ProducerRef: coord.ProducerRef{ID: j.Producer.ID, Epoch: j.Producer.Epoch},
 		CoordinatorEpoch: int32(s.epoch), Commit: j.Commit, V2: j.Version.Bumps()}
-	n.c.net.dial(&n.actor, &to.actor).call(rpcTimeout, func(reply func(any)) { to.writeMarker(i, m, reply) }, func(r any) {
+	attempt := marker.Attempt{Broker: n.epoch, Lost: n.lostMarkers[to.id]}
+	n.c.net.dial(&n.actor, &to.actor).call(rpcTimeout, func(reply func(any)) { to.takeMarker(n.id, attempt, i, m, reply) }, func(r any) {
+		if r == nil {
+			n.lostMarkers[to.id]++
+		}
 		if s.ended || j.cancelled {
 			return
 		}
@@ -156,7 +161,19 @@ func (s *txnShard) complete(m state.SendMarkers) {
 // marked is the answer to a marker.
 type marked struct{ err error }
 
-// writeMarker is the handler of WriteTxnMarkers for one partition.
+// takeMarker is the handler of WriteTxnMarkers for one partition.
+func (n *node) takeMarker(from int, attempt marker.Attempt, i int, m coord.Marker, reply func(any)) {
+	leave, err := n.markers.Enter(wire.BrokerID(from), attempt)
+	if err != nil {
+		n.c.check.txns.markersLate++
+		reply(marked{err})
+		return
+	}
+	defer leave()
+	n.writeMarker(i, m, reply)
+}
+
+// writeMarker appends one.
 func (n *node) writeMarker(i int, m coord.Marker, reply func(any)) {
 	c := n.c
 	p := n.served(i)

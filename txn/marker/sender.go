@@ -45,6 +45,8 @@ type Options struct {
 	// Write brings a request to a broker. done is called exactly once, possibly before Write returns; a nil response
 	// means that nobody knows what became of it.
 	Write func(to wire.BrokerID, req *kmsg.WriteTxnMarkersRequest, done func(*kmsg.WriteTxnMarkersResponse))
+	// BrokerEpoch is that of this broker's registration.
+	BrokerEpoch func() wire.BrokerEpoch
 	// Retry is the wait before a marker is tried again; 0 is DefaultRetry.
 	Retry  time.Duration
 	Logger *slog.Logger
@@ -58,7 +60,8 @@ type Sender struct {
 	mu     sync.Mutex
 	jobs   map[jobKey]*job
 	queues map[wire.BrokerID]*queue
-	later  []item // wait for the retry timer
+	lost   map[wire.BrokerID]int64 // requests that nobody knows what became of
+	later  []item                  // wait for the retry timer
 	timer  *time.Timer
 	closed bool
 	stop   chan struct{} // closed with closed
@@ -95,7 +98,7 @@ func New(o Options) *Sender {
 	if o.Retry <= 0 {
 		o.Retry = DefaultRetry
 	}
-	return &Sender{o: o, jobs: make(map[jobKey]*job), queues: make(map[wire.BrokerID]*queue), stop: make(chan struct{})}
+	return &Sender{o: o, jobs: make(map[jobKey]*job), queues: make(map[wire.BrokerID]*queue), lost: make(map[wire.BrokerID]int64), stop: make(chan struct{})}
 }
 
 // Send begins a job. A job of the same transactional id that is still under way is given up for it.
@@ -267,9 +270,12 @@ func (s *Sender) drain(to wire.BrokerID, q *queue) {
 			s.mu.Unlock()
 			return
 		}
+		attempt := Attempt{s.o.BrokerEpoch(), s.lost[to]}
 		s.mu.Unlock()
 		answered := make(chan *kmsg.WriteTxnMarkersResponse, 1)
-		s.o.Write(to, request(batch), func(resp *kmsg.WriteTxnMarkersResponse) { answered <- resp })
+		req := request(batch)
+		attempt.put(req)
+		s.o.Write(to, req, func(resp *kmsg.WriteTxnMarkersResponse) { answered <- resp })
 		select {
 		case resp := <-answered:
 			s.settle(to, batch, resp)
@@ -327,6 +333,9 @@ func (s *Sender) settle(to wire.BrokerID, batch []item, resp *kmsg.WriteTxnMarke
 	var again []item
 	var finished []*job
 	s.mu.Lock()
+	if resp == nil {
+		s.lost[to]++ // it may arrive later still: after what is sent in its place it is not to be taken
+	}
 	for _, it := range batch {
 		code, ok := codes[answerKey{it.job.Producer.ID, it.tp}]
 		if !ok {

@@ -85,7 +85,7 @@ func tp(topic string, p int) wire.TopicPartition {
 func newCluster() (*cluster, *Sender) {
 	c := &cluster{leaders: map[wire.TopicPartition]wire.BrokerID{}, codes: map[wire.TopicPartition]int16{},
 		slow: map[wire.BrokerID]time.Duration{}, silent: map[wire.BrokerID]bool{}}
-	return c, New(Options{Leader: c.leader, Write: c.write, Logger: slog.New(slog.DiscardHandler)})
+	return c, New(Options{Leader: c.leader, BrokerEpoch: func() wire.BrokerEpoch { return 7 }, Write: c.write, Logger: slog.New(slog.DiscardHandler)})
 }
 
 // bubble runs fn in virtual time.
