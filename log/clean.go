@@ -43,6 +43,9 @@ func (p CleanPlan) Due(c *Config) bool {
 //
 // Errors: ErrStorage, ErrCorrupt, ErrClosed.
 func (l *Log) PlanClean(checkpoint, stable wire.Offset, now time.Time) (CleanPlan, error) {
+	if err := l.Wake(); err != nil {
+		return CleanPlan{}, err
+	}
 	v, c, start := l.view.Load(), l.Config(), l.StartOffset()
 	var p CleanPlan
 	if p.From = checkpoint; checkpoint < start || checkpoint > l.EndOffset() {
@@ -152,6 +155,9 @@ type CleanStats struct {
 // group as it was. Errors: ErrCleanAborted (a truncation or deletion got in between), ErrCorrupt, ErrStorage (Passing: what has
 // begun is finished later), ErrClosed, ctx's and Throttle's.
 func (l *Log) Clean(ctx context.Context, p CleanPlan, o CleanOptions) (CleanStats, error) {
+	if err := l.Wake(); err != nil {
+		return CleanStats{}, err
+	}
 	l.flushMu.Lock()
 	err := l.finish() // an output beside a swap that is not finished would undo it after a crash
 	l.flushMu.Unlock()

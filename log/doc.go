@@ -9,5 +9,6 @@
 // files), Log.mu (everything that changes the log, file I/O included), segment.openMu (opening files on first use), and
 // the plain mutexes of a segment, a table and a handle, held for moments. Readers take neither of the first two: they
 // load the list of segments and pin a range of one file; bytes that were promised to a reader are never overwritten
-// (segment.truncate), and a reader that collides with a truncation starts again.
+// (segment.truncate), and a reader that collides with a truncation starts again. The first use of a log that rests after a
+// clean stop (rest.go), a read included, opens its files under Log.mu.
 package log

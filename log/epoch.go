@@ -71,15 +71,22 @@ func (c *epochs) put(epoch wire.LeaderEpoch, start wire.Offset) bool {
 // settled reports whether the file holds what a start has to find: all entries but a bare one, and at most others that begin
 // where the bare one does, at the end of the log.
 func (c *epochs) settled() bool {
-	entries, file := c.entries, c.file
+	entries, file := c.written(), c.file
 	if c.bare {
-		last := entries[len(entries)-1]
-		entries = entries[:len(entries)-1]
+		last := c.entries[len(entries)]
 		for len(file) > 0 && file[len(file)-1].start >= last.start {
 			file = file[:len(file)-1]
 		}
 	}
 	return slices.Equal(entries, file)
+}
+
+// written are the entries without a bare one.
+func (c *epochs) written() []epochEntry {
+	if c.bare {
+		return c.entries[:len(c.entries)-1]
+	}
+	return c.entries
 }
 
 // wrote notes that the file was replaced by what encode gives.

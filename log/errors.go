@@ -30,6 +30,8 @@ var (
 	ErrCleanAborted = errors.New("compaction was overtaken by a change of the log")
 	// ErrTopicID: the directory belongs to another topic of the same name.
 	ErrTopicID = errors.New("directory belongs to another topic id")
+	// ErrNotAsLeft: the log was served as the last clean stop had left it (Rest), and its files are others. It takes no use.
+	ErrNotAsLeft = errors.New("log is not as the last clean stop has left it")
 )
 
 // StorageError is a failed file operation. Unless it is Passing it is final: the log refuses every later write until it is opened again,

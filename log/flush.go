@@ -16,6 +16,14 @@ import (
 func (l *Log) Flush() error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
+	if l.resting.Load() != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.closed {
+			return ErrClosed
+		}
+		return l.failed
+	}
 	if err := l.finish(); err != nil {
 		l.mu.Lock()
 		uncut := l.uncutLocked()
@@ -164,14 +172,14 @@ func (l *Log) Close() error {
 	if errors.Is(err, ErrClosed) {
 		return nil
 	}
-	if err == nil {
+	if err == nil && l.resting.Load() == nil {
 		err = l.syncComplete()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 	err = errors.Join(err, l.releaseLocked())
-	for _, s := range l.view.Load().segments {
+	for _, s := range l.segments() {
 		err = errors.Join(err, s.close())
 	}
 	return err
@@ -188,6 +196,9 @@ func (l *Log) Complete() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.resting.Load() != nil {
+		return nil
+	}
 	if !l.epochs.settled() { // with a full disk the file lacks some
 		if err := l.failLocked(l.writeEpochsLocked()); err != nil {
 			return err
@@ -207,7 +218,7 @@ func (l *Log) Durable() {
 	defer l.flushMu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.failed != nil {
+	if l.closed || l.failed != nil || l.resting.Load() != nil {
 		return
 	}
 	for _, s := range l.view.Load().segments {
@@ -225,6 +236,9 @@ func (l *Log) Durable() {
 func (l *Log) Idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.resting.Load() != nil {
+		return l.failed == nil
+	}
 	s := l.view.Load().active()
 	return l.flushed.Load() == l.leo.Load() && s.complete && !s.dirty && !s.reserved && l.producers.end == l.snapshotEnd &&
 		!l.namesDirty && !l.epochs.dirty && len(l.snapshots) == 0 && len(l.unfinished) == 0
@@ -240,6 +254,10 @@ func (l *Log) complete() error {
 	}
 	if err := l.usableLocked(); err != nil {
 		return err
+	}
+	if l.resting.Load() != nil {
+		l.completed = true
+		return nil
 	}
 	s := l.view.Load().active()
 	err := unfinished
@@ -286,7 +304,7 @@ func (l *Log) Delete() error {
 	if !l.closed {
 		l.closed = true
 		err = l.releaseLocked()
-		for _, s := range l.view.Load().segments {
+		for _, s := range l.segments() {
 			err = errors.Join(err, s.close())
 		}
 	}

@@ -20,6 +20,9 @@ func (op *opening) cleanUp() ([]string, error) {
 	if tidy(names) {
 		return names, nil
 	}
+	if op.rested != nil && !op.rested.names(names) {
+		return nil, op.rested.changed(op.o.Dir)
+	}
 	oldestCleaned := wire.Offset(1<<63 - 1)
 	for _, name := range names {
 		if base, suffix, ok := parseName(name); ok && strings.HasSuffix(suffix, suffixCleaned) {

@@ -28,6 +28,7 @@ type Log struct {
 	codecs  *compress.Codecs
 	config  atomic.Pointer[Config]
 
+	resting atomic.Pointer[Resting] // what the log is served as until it is woken; nil: it is awake, and has a view
 	view    atomic.Pointer[view]
 	start   atomic.Int64 // log start offset; never falls
 	leo     atomic.Int64 // exclusive; moves after the bytes and indexes are in place
@@ -145,7 +146,7 @@ func (l *Log) Replicated(hw wire.Offset) {
 func (l *Log) EndsPending(hw wire.Offset) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.producers.ended, func(t completedTxn) bool { return t.last >= hw })
+	return l.resting.Load() == nil && slices.ContainsFunc(l.producers.ended, func(t completedTxn) bool { return t.last >= hw })
 }
 
 // noteUnstableLocked follows every change of open or completed transactions.
@@ -161,6 +162,9 @@ func (l *Log) noteUnstableLocked() {
 
 // Size is the number of bytes of all .log files.
 func (l *Log) Size() int64 {
+	if r := l.resting.Load(); r != nil {
+		return r.size()
+	}
 	var sum int64
 	for _, s := range l.view.Load().segments {
 		sum += s.size.Load()
@@ -169,11 +173,19 @@ func (l *Log) Size() int64 {
 }
 
 // Segments is the number of segments, the active one included.
-func (l *Log) Segments() int { return len(l.view.Load().segments) }
+func (l *Log) Segments() int {
+	if r := l.resting.Load(); r != nil {
+		return len(r.Segments)
+	}
+	return len(l.view.Load().segments)
+}
 
 // SegmentBase gives the base offset of the segment that holds o; whether two offsets share a segment decides when a
 // parked fetch is answered early.
 func (l *Log) SegmentBase(o wire.Offset) wire.Offset {
+	if r := l.resting.Load(); r != nil {
+		return r.base(o)
+	}
 	v := l.view.Load()
 	return v.segments[v.find(o)].base
 }
@@ -209,6 +221,14 @@ func (l *Log) breakLocked(err error) {
 	l.failed = err
 	l.logger.Error("log refuses writes after a storage error",
 		"topic", l.tp.Topic, "partition", l.tp.Partition, "dir", l.Dir(), "err", err)
+}
+
+// segments are those of the view; a resting log has opened none.
+func (l *Log) segments() []*segment {
+	if v := l.view.Load(); v != nil {
+		return v.segments
+	}
+	return nil
 }
 
 func (l *Log) setView(segments []*segment, cut bool) {
@@ -264,6 +284,9 @@ func (l *Log) LatestEpoch() wire.LeaderEpoch {
 func (l *Log) EndOffsetForEpoch(e wire.LeaderEpoch) (wire.LeaderEpoch, wire.Offset, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.restsFromLocked(func(first epochEntry) bool { return e >= first.epoch }) && l.wakeLocked() != nil { // Wake tells why
+		return wire.NoLeaderEpoch, wire.NoOffset, false
+	}
 	return l.epochs.endOffset(e, l.EndOffset())
 }
 
@@ -271,12 +294,24 @@ func (l *Log) EndOffsetForEpoch(e wire.LeaderEpoch) (wire.LeaderEpoch, wire.Offs
 func (l *Log) EpochAt(o wire.Offset) wire.LeaderEpoch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.restsFromLocked(func(first epochEntry) bool { return o >= first.start }) && l.wakeLocked() != nil { // Wake tells why
+		return wire.NoLeaderEpoch
+	}
 	return l.epochs.at(o)
+}
+
+// restsFromLocked reports whether the log rests and the newest epochs, which is what it knows of them then, are enough: asked
+// of the first that it knows.
+func (l *Log) restsFromLocked(enough func(first epochEntry) bool) bool {
+	return l.resting.Load() != nil && (len(l.epochs.entries) == 0 || enough(l.epochs.entries[0]))
 }
 
 // AssignEpochStart notes that a leader epoch begins at start, the end of the log, as a leader does when it takes over. The
 // checkpoint file holds it from the first record of the epoch on.
 func (l *Log) AssignEpochStart(e wire.LeaderEpoch, start wire.Offset) error {
+	if l.noteResting(e, start) {
+		return nil
+	}
 	if err := l.lockForChange(); err != nil {
 		return err
 	}
@@ -286,6 +321,17 @@ func (l *Log) AssignEpochStart(e wire.LeaderEpoch, start wire.Offset) error {
 		return nil
 	}
 	return l.noteEpochsLocked()
+}
+
+// noteResting notes the start of an epoch at the end of a resting log, which is not woken by it.
+func (l *Log) noteResting(e wire.LeaderEpoch, start wire.Offset) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.resting.Load() == nil || start != l.EndOffset() || l.usableLocked() != nil {
+		return false
+	}
+	l.epochs.note(e, start)
+	return true
 }
 
 // RebuildEpochs takes the leader epochs from the batches, as a start does without a checkpoint. A batch with one above limit, which
@@ -341,6 +387,9 @@ func (l *Log) writeEpochsLocked() error {
 func (l *Log) ExpireProducers(now time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.resting.Load() != nil {
+		return 0 // nobody has asked for them; they go after they are read
+	}
 	return l.producers.expire(now, l.Config().ProducerIDExpiration)
 }
 
@@ -348,6 +397,9 @@ func (l *Log) ExpireProducers(now time.Time) int {
 func (l *Log) InTransaction(id wire.ProducerID, epoch wire.ProducerEpoch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.resting.Load() != nil {
+		return false
+	}
 	p := l.producers.byID[id]
 	return p != nil && p.epoch == epoch && p.txnFirst != wire.NoOffset
 }
@@ -387,6 +439,9 @@ type ProducerState struct {
 func (l *Log) Producers() []ProducerState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.wakeLocked() != nil { // Wake tells why
+		return nil
+	}
 	out := make([]ProducerState, 0, len(l.producers.byID))
 	for _, id := range l.producers.sortedIDs() {
 		p := l.producers.byID[id]
@@ -421,8 +476,7 @@ func (l *Log) Rename(dir string) error {
 
 // renameLocked renames the directory while no reader opens a file in it, which it would not find under the old name.
 func (l *Log) renameLocked(old, dir string) error {
-	segments := l.view.Load().segments
-	for _, s := range segments {
+	for _, s := range l.segments() {
 		s.openMu.Lock()
 		defer s.openMu.Unlock()
 	}

@@ -28,6 +28,9 @@ func (l *Log) OffsetForTimestamp(ts int64, end wire.Offset) (found TimestampOffs
 
 // stable runs a read again when bytes were cut off meanwhile, and in the end under the log's mutex.
 func (l *Log) stable(read func(v *view) error) error {
+	if err := l.Wake(); err != nil {
+		return err
+	}
 	for range readAttempts {
 		v := l.view.Load()
 		if err := read(v); l.settled(v, err) {

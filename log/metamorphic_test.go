@@ -122,7 +122,7 @@ func runScript(set optionSet, steps []step) (crashes int, err error) {
 			err = fmt.Errorf("step %d (%s): %w", at, steps[at], err)
 		}
 	}()
-	x.mem = memfs.New(func() time.Time { return epochZero })
+	x.mem = memfs.New(ticking())
 	b := &bench{t: thrower{}, dir: "/data/t-0", config: *DefaultConfig(), now: epochZero, codecs: compress.New()}
 	b.config.RetentionAge = -1
 	set.change(&b.config)
@@ -205,7 +205,7 @@ func (x *meta) apply(s step) error {
 	case 'T':
 		return x.doTime(s)
 	case 'c':
-		return x.doRestart()
+		return x.doRestart(s)
 	case 'x':
 		return x.recoverFrom(x.mem.Crash(memfs.Fate(s.a%3), uint64(s.b)), x.m)
 	case 'g':
@@ -382,9 +382,19 @@ func (x *meta) reopen(clean bool, recoveryPoint wire.Offset) error {
 	return nil
 }
 
-func (x *meta) doRestart() error {
+func (x *meta) doRestart(s step) error {
 	x.must(x.log.Close())
 	x.m.flushed = x.m.end()
+	if r := x.log.Resting(); r != nil && s.a%2 == 0 {
+		if !r.Unchanged(x.fs, x.dir) {
+			return errors.New("a log that nobody has touched does not rest")
+		}
+		x.log, x.rec, x.m.bare = Rest(x.options(true, r.End), r), Recovery{}, 0
+		if s.b%2 == 0 {
+			return nil // whatever comes next wakes it
+		}
+		return x.m.check(x.log)
+	}
 	if err := x.reopen(true, x.m.end()); err != nil {
 		return err
 	}
@@ -397,6 +407,7 @@ func (x *meta) doRestart() error {
 // doDamage takes side files away, empties, cuts, garbles or exchanges them while the log is closed.
 func (x *meta) doDamage(s step) error {
 	x.must(x.log.Close())
+	r := x.log.Resting()
 	x.m.flushed = x.m.end()
 	names, err := x.fs.List(x.dir)
 	x.must(err)
@@ -429,6 +440,9 @@ func (x *meta) doDamage(s step) error {
 	}
 	if data != nil {
 		x.must(vfs.WriteAtomic(x.fs, name, data))
+	}
+	if r != nil && r.Unchanged(x.fs, x.dir) {
+		return fmt.Errorf("%s was changed and the log would rest", name)
 	}
 	// What a snapshot held beyond the log start, and a window beyond the snapshot, is nowhere else.
 	kind := strings.TrimPrefix(name, x.dir+"/")

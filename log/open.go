@@ -19,21 +19,39 @@ import (
 //
 // Errors: ErrTopicID, ErrStorage, ErrCorrupt (of what recovery may not repair), *OldFormatError, ctx's.
 func Open(ctx context.Context, o Options) (*Log, Recovery, error) {
+	l := newLog(&o, newDirectory(&o))
+	rec, err := l.open(ctx, &o, nil)
+	if err != nil {
+		return nil, rec, err
+	}
+	return l, rec, nil
+}
+
+func newDirectory(o *Options) *directory {
 	d := &directory{fs: o.FS}
 	d.path.Store(&o.Dir)
+	return d
+}
+
+func newLog(o *Options, d *directory) *Log {
 	l := &Log{tp: o.TP, topicID: o.TopicID, dir: d, wall: o.Wall, logger: o.Logger, codecs: o.Codecs}
 	l.config.Store(o.Config)
 	l.lastFlush = o.Wall()
-	op := opening{Log: l, o: &o, rec: Recovery{Unclean: !o.Clean}}
+	return l
+}
+
+// open is Open of a log that nobody knows yet. With r it is one that has been served as r says.
+func (l *Log) open(ctx context.Context, o *Options, r *Resting) (Recovery, error) {
+	op := opening{Log: l, o: o, rec: Recovery{Unclean: !o.Clean}, rested: r}
 	if err := op.run(ctx); err != nil {
-		return nil, op.rec, errors.Join(fmt.Errorf("open log %s: %w", o.Dir, err), op.abandon())
+		return op.rec, errors.Join(fmt.Errorf("open log %s: %w", o.Dir, err), op.abandon())
 	}
 	for _, s := range op.segments { // thousands of idle logs must not hold thousands of files open
 		if err := s.rest(); err != nil {
-			return nil, op.rec, errors.Join(err, op.abandon())
+			return op.rec, errors.Join(err, op.abandon())
 		}
 	}
-	return l, op.rec, nil
+	return op.rec, nil
 }
 
 // opening is a log on its way to being open; nobody else knows it yet, so it needs no lock.
@@ -47,6 +65,7 @@ type opening struct {
 	// proven: the last stop was clean, and left a snapshot right at the recovery point. Then that is the end, and the
 	// indexes are complete.
 	proven bool
+	rested *Resting // what the log was served as until now; nil: it was not
 }
 
 // found reports whether the directory held a file of this name when the opening began.
@@ -68,6 +87,9 @@ func (op *opening) run(ctx context.Context) error {
 			op.segments = append(op.segments, newSegment(op.dir, base, op.wall()))
 		}
 	}
+	if op.rested != nil && len(op.segments) != len(op.rested.Segments) {
+		return op.rested.changed(op.o.Dir)
+	}
 	if len(op.segments) == 0 {
 		return op.begin(max(op.o.LogStartOffset, 0))
 	}
@@ -75,6 +97,9 @@ func (op *opening) run(ctx context.Context) error {
 	op.proven = op.o.Clean && op.o.RecoveryPoint >= last.base && op.found(fileName(op.o.RecoveryPoint, suffixSnapshot))
 	if err := op.loadSegments(); err != nil {
 		return err
+	}
+	if op.rested != nil && !op.rested.fits(op.segments) {
+		return op.rested.changed(op.o.Dir)
 	}
 	op.prepared = op.segments[0].size.Load() > 0 // there are records, so it was done before them
 	op.setView(op.segments, false)

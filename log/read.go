@@ -36,6 +36,9 @@ const readAttempts = 3
 //
 // Errors: *OffsetOutOfRangeError outside [StartOffset, EndOffset], ErrStorage, ErrCorrupt, ErrClosed.
 func (l *Log) Read(from wire.Offset, o ReadOptions) (ReadResult, error) {
+	if err := l.Wake(); err != nil {
+		return ReadResult{}, err
+	}
 	for range readAttempts {
 		v := l.view.Load()
 		res, err := l.readView(v, from, o)

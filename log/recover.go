@@ -24,7 +24,7 @@ func (op *opening) recover(ctx context.Context) error {
 		if err == nil {
 			return op.settle(end)
 		}
-		if !errors.Is(err, ErrCorrupt) {
+		if !errors.Is(err, ErrCorrupt) || op.rested != nil {
 			return err
 		}
 		op.logger.Warn("log was not closed cleanly after all", "dir", op.o.Dir, "err", err)
@@ -81,6 +81,9 @@ func (op *opening) tailOf(s *segment) (wire.Offset, error) {
 		return true, nil
 	}
 	err := op.walk(s, end, 1<<63-1, step)
+	if err == nil && next == wire.NoOffset && n > 0 && op.rested != nil {
+		return 0, op.rested.changed(op.o.Dir)
+	}
 	if err == nil && next == wire.NoOffset && n > 0 { // the index lies
 		op.rec.IndexesRebuilt++
 		if err = op.reindex(s); err == nil {

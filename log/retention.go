@@ -27,6 +27,12 @@ func (l *Log) DeleteOld(now time.Time, hw wire.Offset) (segments int, err error)
 		return 0, err
 	}
 	c := l.Config()
+	if r := l.resting.Load(); r != nil && !r.due(c, now) {
+		return 0, nil
+	}
+	if err := l.wakeLocked(); err != nil {
+		return 0, err
+	}
 	rules := []func() func(*segment, wire.Offset) bool{
 		func() func(*segment, wire.Offset) bool {
 			return func(_ *segment, next wire.Offset) bool { return next <= l.StartOffset() }
@@ -43,6 +49,23 @@ func (l *Log) DeleteOld(now time.Time, hw wire.Offset) (segments int, err error)
 		}
 	}
 	return segments, nil
+}
+
+// due reports whether retention may find its first segment, before which none goes, to be deleted.
+func (r *Resting) due(c *Config, now time.Time) bool {
+	s := &r.Segments[0]
+	if s.Size == 0 {
+		return false
+	}
+	if len(r.Segments) > 1 && r.Segments[1].Base <= r.Start || len(r.Segments) == 1 && r.End <= r.Start {
+		return true
+	}
+	if !c.Delete {
+		return false
+	}
+	late := now.UnixMilli() - s.MaxTime
+	return c.RetentionBytes >= 0 && r.size() > c.RetentionBytes ||
+		c.RetentionAge >= 0 && (!s.Dated || s.MaxTime < 0 || late < 0 || late > c.RetentionAge.Milliseconds())
 }
 
 func (l *Log) tooLarge(c *Config) func(*segment, wire.Offset) bool {

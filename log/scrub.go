@@ -13,6 +13,12 @@ import (
 //
 // Errors: *CorruptError, ErrStorage, ErrClosed, ctx's and throttle's. A segment that goes away meanwhile is no error.
 func (l *Log) Scrub(ctx context.Context, throttle func(ctx context.Context, bytes int) error) (int64, error) {
+	if l.Segments() == 1 {
+		return 0, nil
+	}
+	if err := l.Wake(); err != nil {
+		return 0, err
+	}
 	r := &cleanRound{l: l, o: &CleanOptions{Throttle: throttle}, view: l.view.Load(), ctx: ctx, buf: fullScanBytes}
 	var sum int64
 	for i, s := range r.view.segments[:len(r.view.segments)-1] {
@@ -30,6 +36,9 @@ func (l *Log) Scrub(ctx context.Context, throttle func(ctx context.Context, byte
 
 // SealedSize is the number of bytes that Scrub reads.
 func (l *Log) SealedSize() int64 {
+	if r := l.resting.Load(); r != nil {
+		return r.size() - r.active().Size
+	}
 	v := l.view.Load()
 	var sum int64
 	for _, s := range v.segments[:len(v.segments)-1] {

@@ -14,6 +14,9 @@ import (
 // The caller appends to neither of them meanwhile, and to old never again. l's start is old's; no batch of old lies
 // beyond l's end. Errors: ErrStorage, ErrClosed.
 func (l *Log) Succeed(old *Log) error {
+	if err := old.Wake(); err != nil {
+		return err
+	}
 	old.mu.Lock()
 	entries, ps, end := slices.Clone(old.epochs.entries), old.producers.clone(), old.EndOffset()
 	old.mu.Unlock()

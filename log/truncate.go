@@ -21,6 +21,9 @@ import (
 //
 // Errors: ErrStorage, ErrCorrupt, ErrClosed.
 func (l *Log) TruncateTo(o wire.Offset) error {
+	if err := l.Wake(); err != nil {
+		return err
+	}
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	if err := l.finish(); err != nil {
@@ -183,6 +186,9 @@ func (l *Log) rewindLocked(s *segment, end wire.Offset, ended []completedTxn) er
 // TruncateFullyAndStart removes everything and lets the log begin, empty, at o, as a follower does that lies wholly
 // outside its leader's log.
 func (l *Log) TruncateFullyAndStart(o wire.Offset) error {
+	if err := l.Wake(); err != nil {
+		return err
+	}
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	if err := l.finish(); err != nil {

@@ -185,6 +185,9 @@ type AbortedTransaction struct {
 // AbortedTransactions gives every aborted transaction that touches the bytes from from up to end (ReadResult.UpperBound),
 // in the order of their markers.
 func (l *Log) AbortedTransactions(from, end wire.Offset) []AbortedTransaction {
+	if l.Wake() != nil { // whoever reads the bytes is told why
+		return nil
+	}
 	v := l.view.Load()
 	var out []AbortedTransaction
 	for i := v.find(from); i < len(v.segments); i++ {

@@ -94,12 +94,15 @@ func (l *Log) uncutLocked() bool {
 	return false
 }
 
-// lockForChange takes mu for an operation that builds on the log's end, once no truncation is left to be finished. Without an
+// lockForChange takes mu for an operation that builds on the log's end, once it is awake and no truncation is left to be finished. Without an
 // error the caller unlocks it.
 func (l *Log) lockForChange() error {
 	l.mu.Lock()
 	for {
-		err := l.usableLocked()
+		err := l.wakeLocked()
+		if err == nil {
+			err = l.usableLocked()
+		}
 		uncut := l.uncutLocked()
 		if err == nil && !uncut {
 			return nil

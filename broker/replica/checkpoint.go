@@ -127,14 +127,21 @@ func writeCleanShutdown(fs vfs.FS, dir string, epoch wire.BrokerEpoch) error {
 	return vfs.WriteAtomic(fs, path.Join(dir, cleanShutdownFile), data)
 }
 
-// removeCleanShutdown makes the removal durable: from here on a crash is seen as one.
+// removeCleanShutdown removes what a clean stop has left, and makes that durable: from here on a crash is seen as one.
 func removeCleanShutdown(fs vfs.FS, dir string) error {
-	err := fs.Remove(path.Join(dir, cleanShutdownFile))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	there := false
+	for _, name := range []string{restingFile, cleanShutdownFile} {
+		err := fs.Remove(path.Join(dir, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		there = true
 	}
-	if err != nil {
-		return err
+	if !there {
+		return nil
 	}
 	return fs.SyncDir(dir)
 }

@@ -10,7 +10,7 @@
 //
 // It knows no connection, and of Kafka's requests those that a follower sends. It owns the files of a log directory that belong to no single partition:
 // recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint, cleaner-offset-checkpoint,
-// .kafka_cleanshutdown.
+// .kafka_cleanshutdown, and kaja's own .kaja_cleanshutdown (resting.go).
 //
 // Goroutines: per log directory a fixed number of flushers; one for housekeeping (checkpoints, retention, producer
 // expiry, removal of deleted files); log.cleaner.threads for compaction (cleaner.go); one scrubber; one that talks to the

@@ -279,7 +279,12 @@ func (p *Partition) followStart(plog *log.Log, leaderStart wire.Offset) (wire.Of
 
 // truncateAsFollower cuts the log where its history and that of the leader of epoch part.
 func (p *Partition) truncateAsFollower(epoch wire.LeaderEpoch, d EpochEnd) error {
-	return p.cut(epoch, func(plog *log.Log) error { return plog.TruncateTo(TruncationOffset(plog, d)) })
+	return p.cut(epoch, func(plog *log.Log) error {
+		if err := plog.Wake(); err != nil {
+			return err
+		}
+		return plog.TruncateTo(TruncationOffset(plog, d))
+	})
 }
 
 // truncateTo cuts the log to end.

@@ -126,6 +126,9 @@ func (mv *move) copy(from *home) (caughtUp bool, err error) {
 	if err != nil {
 		return false, blamed{err, mv.to}
 	}
+	if err := cur.Wake(); err != nil {
+		return false, blamed{err, from}
+	}
 	if err := mv.fit(cur, fut); err != nil {
 		return false, err
 	}

@@ -30,8 +30,12 @@ func (p *Partition) kick() {
 	h.dir.flusher.kick(h)
 }
 
-// failed is storageFailed of the home's directory.
+// failed is storageFailed of the home's directory. A log whose files are not those that the start has found takes its partition
+// offline.
 func (h *home) failed(err error) error {
+	if errors.Is(err, log.ErrNotAsLeft) && h.p.usable() == nil {
+		h.p.rotten(err)
+	}
 	if errors.Is(err, log.ErrStorage) && !log.Passing(err) {
 		h.dir.fail(err)
 	}

@@ -58,6 +58,7 @@ type logDir struct {
 	logStarts      map[wire.TopicPartition]wire.Offset
 	hws            map[wire.TopicPartition]wire.Offset
 	cleaned        map[wire.TopicPartition]wire.Offset
+	resting        map[wire.TopicPartition]*log.Resting // how a clean stop has left logs; until they are opened
 }
 
 func newLogDir(d Dir, fs vfs.FS, w *world, reserve int64) *logDir {
@@ -140,6 +141,10 @@ func (d *logDir) read(previous wire.BrokerEpoch) error {
 		// Without it every log is compacted from its start once more, which is slow and right.
 		d.world.logger.Warn("cleaner checkpoint is not usable", slog.String("dir", d.path), slog.Any("err", err))
 	}
+	if d.clean {
+		d.readResting(c.BrokerEpoch)
+		d.written[recoveryPointFile] = d.recoveryPoints // the stop has made it durable before its last file
+	}
 	return removeCleanShutdown(d.fs, d.path)
 }
 
@@ -206,8 +211,11 @@ func (d *logDir) checkpoint(file string, offset func(h *home) (wire.Offset, bool
 	if err := d.failed(); err != nil {
 		return err
 	}
-	offsets := map[wire.TopicPartition]wire.Offset{}
-	for _, h := range d.list() {
+	d.mu.Lock()
+	homes := slices.Collect(maps.Values(d.homes))
+	d.mu.Unlock()
+	offsets := make(map[wire.TopicPartition]wire.Offset, len(homes))
+	for _, h := range homes {
 		if o, ok := offset(h); ok {
 			offsets[h.p.TP] = o
 		}

@@ -591,6 +591,7 @@ func (m *Manager) closeDir(d *logDir) error {
 	if m.o.BrokerEpoch != nil {
 		epoch = m.o.BrokerEpoch()
 	}
+	d.writeResting(m, epoch)
 	return writeCleanShutdown(d.fs, d.path, epoch)
 }
 

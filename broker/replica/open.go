@@ -51,6 +51,7 @@ func (m *Manager) Open(ctx context.Context, img *image.Image) error {
 		if err := m.survey(d, img, found); err != nil {
 			d.fail(err)
 		}
+		d.resting = nil
 	}
 	var work []*opening
 	m.localReplicas(img, func(t *image.Topic, p *image.Partition) {
@@ -67,7 +68,7 @@ func (m *Manager) Open(ctx context.Context, img *image.Image) error {
 	}
 	m.configureMoves(img) // before one goes on
 	var read int64
-	logs := 0
+	logs, resting := 0, 0
 	for _, o := range work {
 		if o.plog != nil {
 			o.p.adopt(o.plog, max(o.p.dir().hws[o.p.TP], o.plog.StartOffset()))
@@ -78,8 +79,11 @@ func (m *Manager) Open(ctx context.Context, img *image.Image) error {
 		}
 		m.applyTo(o.p, o.meta)
 		read += o.recovery.BytesRead
-		if o.p.plog() != nil {
+		if plog := o.p.plog(); plog != nil {
 			logs++
+			if plog.Rests() {
+				resting++
+			}
 		}
 	}
 	for _, d := range m.dirs {
@@ -92,7 +96,7 @@ func (m *Manager) Open(ctx context.Context, img *image.Image) error {
 	m.scrub.start()
 	m.isr.start()
 	m.assigner.start()
-	m.o.Logger.Info("partitions opened", slog.Int("partitions", len(work)), slog.Int("logs", logs), slog.Int64("bytes_recovered", read), since(m.world, began))
+	m.o.Logger.Info("partitions opened", slog.Int("partitions", len(work)), slog.Int("logs", logs), slog.Int("resting", resting), slog.Int64("bytes_recovered", read), since(m.world, began))
 	return nil
 }
 
@@ -108,8 +112,9 @@ type place struct {
 	dir    *logDir
 	name   string    // of a future replica's directory
 	id     wire.UUID // of its partition.metadata; zero if it has none
-	others []place   // found in further log directories
-	copied bool      // it has just been given its name, at the end of a move
+	rests  *log.Resting
+	others []place // found in further log directories
+	copied bool    // it has just been given its name, at the end of a move
 }
 
 // survey lists the partition directories of d.
@@ -153,15 +158,20 @@ func (m *Manager) survey(d *logDir, img *image.Image, found findings) error {
 type surveyed struct {
 	dir bool
 	id  wire.UUID // of its partition.metadata; zero if that is missing or says nothing
+	// rests is how the last stop has left the log, which need not be opened; id is what it says then.
+	rests *log.Resting
 }
 
 // look opens what a directory without a suffix has to say about itself.
 func (d *logDir) look(name string) surveyed {
-	_, kind, ok := parseDirName(name)
+	tp, kind, ok := parseDirName(name)
 	if !ok {
 		return surveyed{}
 	}
 	if kind == "" {
+		if r := d.rests(tp); r != nil {
+			return surveyed{dir: true, id: r.TopicID, rests: r}
+		}
 		if id, ok := d.topicIDOf(name); ok {
 			return surveyed{dir: true, id: id}
 		}
@@ -181,7 +191,7 @@ func (m *Manager) surveyOne(d *logDir, img *image.Image, found findings, name st
 		return nil
 	}
 	at, twice := found.replicas[tp]
-	here := place{dir: d, id: id}
+	here := place{dir: d, id: id, rests: s.rests}
 	if twice {
 		at.others = append(at.others, here)
 	} else {
@@ -220,6 +230,7 @@ type opening struct {
 	exists   bool
 	verified bool // its partition.metadata names the topic
 	deferred bool // it is made durable together with others
+	rests    *log.Resting
 	plog     *log.Log
 	recovery log.Recovery
 	copied   bool  // the directory still has the mark of a move
@@ -252,7 +263,7 @@ func (m *Manager) plan(img *image.Image, t *image.Topic, meta *image.Partition, 
 		return &opening{p: m.newPartition(img, t, meta.ID, dir), meta: meta}
 	}
 	at = m.withdrawCopy(tp, t.ID, at)
-	o := &opening{p: m.newPartition(img, t, meta.ID, at.dir), meta: meta, exists: true, verified: at.id == t.ID}
+	o := &opening{p: m.newPartition(img, t, meta.ID, at.dir), meta: meta, exists: true, verified: at.id == t.ID, rests: at.rests}
 	switch {
 	case len(at.others) > 0:
 		m.o.Logger.Error("partition is refused: two log directories hold it", "topic", tp.Topic, "partition", tp.Partition)
@@ -340,7 +351,14 @@ func (m *Manager) recover(ctx context.Context, o *opening, v vfs.Volume) {
 		on, err := v.Holds(p.pathIn(p.dir()))
 		o.deferred = err == nil && on
 	}
-	plog, rec, err := p.dir().openLog(ctx, p, o.verified, o.deferred)
+	var plog *log.Log
+	var rec log.Recovery
+	var err error
+	if o.rests != nil {
+		plog = log.Rest(p.dir().logOptions(p), o.rests)
+	} else {
+		plog, rec, err = p.dir().openLog(ctx, p, o.verified, o.deferred)
+	}
 	o.recovery = rec
 	if err != nil {
 		m.o.Logger.Error("partition is refused: its log cannot be opened", "topic", p.TP.Topic, "partition", p.TP.Partition, "dir", p.dir().path, "err", err)

@@ -131,11 +131,25 @@ func (h *home) readFailed(err error) error {
 
 // divergence compares the reader's last epoch with this leader's history.
 func (p *Partition) divergence(plog *log.Log, b bounds, o ReadOptions) (*EpochEnd, error) {
+	if err := p.knowsEpoch(plog, o.LastFetchedEpoch); err != nil {
+		return nil, err
+	}
 	e, diverges, err := Divergence(historyOf(plog), b.epoch, b.leo, o.Offset, o.LastFetchedEpoch)
 	if err != nil || !diverges {
 		return nil, err
 	}
 	return &e, nil
+}
+
+// knowsEpoch makes sure that the log, nil for none, can be asked for the end of an epoch.
+func (p *Partition) knowsEpoch(plog *log.Log, epoch wire.LeaderEpoch) error {
+	if plog == nil {
+		return nil
+	}
+	if err := plog.WakeForEpoch(epoch); err != nil {
+		return p.storageFailed(err)
+	}
+	return nil
 }
 
 // historyOf keeps a partition without a log from looking like one with.
@@ -158,7 +172,11 @@ func (p *Partition) EpochEnd(current, epoch wire.LeaderEpoch) (EpochEnd, error) 
 	if err != nil {
 		return EpochEnd{}, err
 	}
-	e, ok := epochEnd(historyOf(p.plog()), b.epoch, b.leo, epoch)
+	plog := p.plog()
+	if err := p.knowsEpoch(plog, epoch); err != nil {
+		return EpochEnd{}, err
+	}
+	e, ok := epochEnd(historyOf(plog), b.epoch, b.leo, epoch)
 	if !ok {
 		return EpochEnd{wire.NoLeaderEpoch, wire.NoOffset}, nil
 	}
@@ -225,6 +243,9 @@ func (p *Partition) Earliest(current wire.LeaderEpoch) (TimestampOffset, error) 
 	}
 	t := TimestampOffset{wire.NoTimestamp, b.start, wire.NoLeaderEpoch}
 	if plog := p.plog(); plog != nil {
+		if err := plog.Wake(); err != nil {
+			return TimestampOffset{}, p.storageFailed(err)
+		}
 		t.Epoch = plog.EpochAt(b.start)
 	} else {
 		t.Epoch = b.epoch

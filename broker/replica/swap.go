@@ -119,6 +119,9 @@ func (mv *move) putBack(from *home, cur *log.Log) {
 
 // rest copies what was appended just now, unless it is much.
 func (mv *move) rest(from *home, cur, fut *log.Log) (caughtUp bool, err error) {
+	if err := cur.Wake(); err != nil {
+		return false, blamed{err, from}
+	}
 	if err := mv.fit(cur, fut); err != nil {
 		return false, err
 	}

@@ -97,6 +97,9 @@ func (p *Partition) Producers() ([]log.ProducerState, error) {
 	if plog == nil {
 		return nil, nil
 	}
+	if err := plog.Wake(); err != nil {
+		return nil, p.storageFailed(err)
+	}
 	return plog.Producers(), nil
 }
 

@@ -26,6 +26,7 @@ func (fs *FS) Crash(fate Fate, seed uint64) *FS {
 	c := crash{fate: fate, rng: rand.New(rand.NewPCG(seed, 0x6b616a61)), done: map[*node]*node{}}
 	c.names(fs)
 	out := New(fs.now)
+	out.stamped = fs.stamped
 	out.total = fs.total
 	out.root = c.node(fs.root)
 	return out

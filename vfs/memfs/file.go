@@ -74,7 +74,7 @@ func (f *file) writeAtLocked(p []byte, off int64) (int, error) {
 		return 0, pathErr("write", f.name, syscall.EINVAL)
 	}
 	f.node.write(p, off)
-	f.node.modTime = f.fs.now()
+	f.node.modTime = f.fs.stamp()
 	return len(p), nil
 }
 
@@ -102,7 +102,7 @@ func (f *file) Truncate(size int64) error {
 	}
 	f.node.truncate(size)
 	f.node.allocated = 0
-	f.node.modTime = f.fs.now()
+	f.node.modTime = f.fs.stamp()
 	return nil
 }
 

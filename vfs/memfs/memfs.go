@@ -19,6 +19,7 @@ import (
 type FS struct {
 	mu      sync.Mutex
 	now     func() time.Time
+	stamped time.Time // the newest modification time that was given
 	root    *node
 	pending []nameOp // not yet durable changes of names, in order
 	locks   map[string]*lock
@@ -33,12 +34,23 @@ var _ vfs.FS = (*FS)(nil)
 // DefaultTotal is the size in bytes that Usage reports.
 const DefaultTotal = 1 << 40
 
-// New makes an empty file system whose root directory exists. now gives modification times; nil means time.Now.
+// New makes an empty file system whose root directory exists. now gives modification times (see stamp); nil means time.Now.
 func New(now func() time.Time) *FS {
 	if now == nil {
 		now = time.Now
 	}
 	return &FS{now: now, root: newDir(now()), locks: map[string]*lock{}, total: DefaultTotal}
+}
+
+// stamp gives a modification time: that of the clock, and always a later one, as if time passed between any two changes.
+// The caller holds mu.
+func (fs *FS) stamp() time.Time {
+	now := fs.now()
+	if !now.After(fs.stamped) {
+		now = fs.stamped.Add(1)
+	}
+	fs.stamped = now
+	return now
 }
 
 // Syncs counts the calls of File.Sync so far.
@@ -172,15 +184,15 @@ func (fs *FS) open(name string, create, truncate bool) (*file, error) {
 	case !ok && !create:
 		return nil, pathErr("open", name, syscall.ENOENT)
 	case !ok:
-		n = &node{modTime: fs.now()}
-		dir.names[base] = n
+		n = &node{modTime: fs.stamp()}
+		dir.names[base], dir.modTime = n, n.modTime
 		fs.pending = append(fs.pending, nameOp{addDir: dir, addName: base, node: n})
 	case n.names != nil:
 		return nil, pathErr("open", name, syscall.EISDIR)
 	}
 	if truncate && len(n.data) > 0 {
 		n.truncate(0)
-		n.modTime = fs.now()
+		n.modTime = fs.stamp()
 	}
 	return &file{fs: fs, node: n, name: name}, nil
 }
@@ -214,6 +226,8 @@ func (fs *FS) Rename(oldName, newName string) error {
 	}
 	delete(from.names, fromBase)
 	to.names[toBase] = n
+	from.modTime = fs.stamp()
+	to.modTime = from.modTime
 	fs.pending = append(fs.pending, nameOp{delDir: from, delName: fromBase, addDir: to, addName: toBase, node: n})
 	return nil
 }
@@ -234,6 +248,7 @@ func (fs *FS) Remove(name string) error {
 		return pathErr("remove", name, syscall.ENOTEMPTY)
 	}
 	delete(dir.names, base)
+	dir.modTime = fs.stamp()
 	fs.pending = append(fs.pending, nameOp{delDir: dir, delName: base, node: n})
 	return nil
 }
@@ -249,8 +264,8 @@ func (fs *FS) MkdirAll(dir string) error {
 		}
 		child, ok := n.names[part]
 		if !ok {
-			child = newDir(fs.now())
-			n.names[part] = child
+			child = newDir(fs.stamp())
+			n.names[part], n.modTime = child, child.modTime
 			fs.pending = append(fs.pending, nameOp{addDir: n, addName: part, node: child})
 		}
 		n = child
