@@ -145,16 +145,13 @@ func (l *Log) appendLocked(w write) (rolled bool, err error) {
 		return rolled, l.undoLocked(s, storageErr("write", s.path(suffixLog), err))
 	}
 	s.dirty = true
-	pos, newEpoch := at, false
+	pos := at
 	for rest := w.bytes; len(rest) > 0 && err == nil; {
 		h := parseHeader(rest)
-		newEpoch = l.epochs.assign(h.leaderEpoch, h.base) || newEpoch
+		l.assignEpochLocked(h.leaderEpoch, h.base)
 		err = l.noteLocked(s, &h, rest[:h.size], pos)
 		pos += int64(h.size)
 		rest = rest[h.size:]
-	}
-	if err == nil && newEpoch {
-		err = l.noteEpochsLocked()
 	}
 	if taken := pos - at; err == nil && taken != int64(len(w.bytes)) {
 		invariant.Must(false, "append of %d bytes took %d", len(w.bytes), taken) // within the if: its arguments allocate

@@ -27,6 +27,9 @@ type epochs struct {
 	file    []epochEntry // what the checkpoint file holds, be it durable or not; its memory is never written to
 	bare    bool
 	dirty   bool // what the checkpoint file durably holds is not what a start has to find
+	// ahead: the file lacks only epochs of records at and beyond lacks, which tell them to a start that reads them again.
+	ahead bool
+	lacks wire.Offset
 }
 
 func (c *epochs) latest() (epochEntry, bool) {
@@ -36,14 +39,20 @@ func (c *epochs) latest() (epochEntry, bool) {
 	return c.entries[len(c.entries)-1], true
 }
 
-// assign notes that a record of epoch lies at start, and reports whether the checkpoint file has to be written.
-func (c *epochs) assign(epoch wire.LeaderEpoch, start wire.Offset) bool {
+// assign notes that a record of epoch lies at start.
+func (c *epochs) assign(epoch wire.LeaderEpoch, start wire.Offset) {
 	followed := c.bare
 	c.bare = false
-	changed := c.put(epoch, start) || followed
-	c.dirty = c.dirty || changed
-	return changed
+	if !c.put(epoch, start) && !followed {
+		return
+	}
+	if !c.ahead || start < c.lacks { // a truncation may have taken what lay between
+		c.ahead, c.lacks = true, start
+	}
 }
+
+// durable notes that the file durably holds every entry.
+func (c *epochs) durable() { c.dirty, c.ahead = false, false }
 
 // note notes that epoch starts at start, the end of the log, and that it has no record yet.
 func (c *epochs) note(epoch wire.LeaderEpoch, start wire.Offset) {

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +78,8 @@ func TestEpochWithoutRecordsIsNotWritten(t *testing.T) {
 	b.open(true, 3)
 	b.lead(8)
 	b.appendIn(8)
+	b.wantEpochs("with records that are not flushed", "0\n1\n4 0\n", epochEntry{4, 0}, epochEntry{8, 3})
+	b.must(b.log.Flush())
 	b.wantEpochs("with records", "0\n2\n4 0\n8 3\n", epochEntry{4, 0}, epochEntry{8, 3})
 	b.lead(9)
 	b.lead(10)
@@ -92,6 +95,7 @@ func TestEpochWithoutRecordsIsNotWritten(t *testing.T) {
 	b.wantEpochs("emptied and led", "0\n1\n12 3\n", epochEntry{13, 3})
 	b.must(b.log.TruncateTo(3)) // by a follower that goes on in an older epoch: the file must not lie about what follows
 	b.appendIn(1)
+	b.must(b.log.Flush())
 	b.wantEpochs("filled again", "0\n1\n1 3\n", epochEntry{1, 3})
 	b.must(b.log.Close())
 	o := b.options(true, 6)
@@ -100,6 +104,49 @@ func TestEpochWithoutRecordsIsNotWritten(t *testing.T) {
 	b.must(err)
 	b.log = l
 	b.wantEpochs("in the end", "0\n1\n1 3\n", epochEntry{1, 3})
+}
+
+// The first record of a leader epoch costs no other call than the next one: the epoch is in its batch, and the recovery point stays
+// there until the checkpoint file holds it, durably, after the next roll. Whatever a crash leaves of the file, the epochs are the same.
+func TestFirstRecordOfAnEpochWaitsForNoCheckpoint(t *testing.T) {
+	mem := memfs.New(nil)
+	b := newBench(t, mem, nil)
+	b.appendIn(4)
+	b.must(b.log.Close())
+	seen := b.changes()
+	b.open(true, 3)
+	b.lead(5)
+	segment := b.dir + "/00000000000000000000.log"
+	for _, epoch := range []wire.LeaderEpoch{5, 5, 6} {
+		*seen = nil
+		b.appendIn(epoch)
+		b.must(b.log.FlushRecords())
+		if want := []string{"write " + segment, "sync " + segment}; !slices.Equal(*seen, want) {
+			t.Fatalf("epoch %d: %v, want %v", epoch, *seen, want)
+		}
+	}
+	check := func(when string, point wire.Offset) {
+		t.Helper()
+		if b.log.FlushedOffset() != b.log.EndOffset() || b.log.RecoveryPoint() != point {
+			t.Fatalf("%s: flushed to %d of %d, recovery point %d, want %d", when, b.log.FlushedOffset(), b.log.EndOffset(), b.log.RecoveryPoint(), point)
+		}
+		for _, fate := range []memfs.Fate{memfs.Lose, memfs.Keep, memfs.Coin} {
+			c := b.on(t, mem.Crash(fate, 1))
+			c.open(false, point)
+			if c.log.EndOffset() != b.log.EndOffset() || c.log.RecoveryPoint() != c.log.EndOffset() {
+				t.Fatalf("%s: fate %d: end %d, recovery point %d", when, fate, c.log.EndOffset(), c.log.RecoveryPoint())
+			}
+			c.wantEpochs(when, "0\n3\n4 0\n5 3\n6 9\n", epochEntry{4, 0}, epochEntry{5, 3}, epochEntry{6, 9})
+		}
+	}
+	check("flushed", 3)
+	b.must(b.log.Roll())
+	if got := b.log.RecoveryPoint(); got != 3 {
+		t.Fatalf("rolled: recovery point %d", got)
+	}
+	b.appendIn(6)
+	b.must(b.log.FlushRecords())
+	check("flushed after a roll", 15)
 }
 
 // A start after a crash reads everything above the recovery point again, and writes nothing of it that is there already.

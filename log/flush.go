@@ -13,7 +13,13 @@ import (
 // Flush makes everything up to the LEO of the moment of the call durable: data, names, the epoch checkpoint, and what
 // sealed segments have besides. Appends go on meanwhile; concurrent flushes follow one another, and one whose work was
 // done by the previous one costs nothing. An error is final unless it is Passing, which leaves everything to the next flush.
-func (l *Log) Flush() error {
+func (l *Log) Flush() error { return l.flush(true) }
+
+// FlushRecords is Flush, but leaves epochs of records in the active segment to a later one: FlushedOffset moves, and
+// RecoveryPoint not beyond the first of those records. The first record of a leader epoch costs no more than any other then.
+func (l *Log) FlushRecords() error { return l.flush(false) }
+
+func (l *Log) flush(epochs bool) error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	if l.resting.Load() != nil {
@@ -32,7 +38,7 @@ func (l *Log) Flush() error {
 			return err
 		}
 	}
-	return l.flushAll()
+	return l.flushAll(epochs)
 }
 
 // work is what one flush has to sync: taken under the log's mutex, done outside of it. Nothing else removes or cuts
@@ -46,9 +52,9 @@ type work struct {
 	names     bool
 }
 
-// flushAll does one flush; the caller holds flushMu and not mu.
-func (l *Log) flushAll() error {
-	w, err := l.takeWork()
+// flushAll does one flush, with all epochs or as few as may be; the caller holds flushMu and not mu.
+func (l *Log) flushAll(epochs bool) error {
+	w, err := l.takeWork(epochs)
 	if err != nil {
 		return err
 	}
@@ -68,8 +74,9 @@ func (l *Log) flushAll() error {
 	return nil
 }
 
-// takeWork writes the epoch checkpoint, without which the recovery point must not move, and collects the rest.
-func (l *Log) takeWork() (work, error) {
+// takeWork writes the epoch checkpoint, if epochs says so or the recovery point must move beyond what it lacks, and collects
+// the rest.
+func (l *Log) takeWork(epochs bool) (work, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -78,13 +85,14 @@ func (l *Log) takeWork() (work, error) {
 	if l.failed != nil {
 		return work{}, l.failed
 	}
-	if l.epochs.dirty {
+	if l.epochs.dirty || l.epochs.ahead && (epochs || l.epochs.lacks < l.view.Load().active().base) {
 		name := l.dir.join(epochFile)
 		if err := storageErr("write", name, vfs.WriteAtomic(l.dir.fs, name, l.epochs.encode())); err != nil {
 			return work{}, l.failLocked(err)
 		}
 		l.epochs.wrote()
-		l.epochs.dirty = false
+		l.epochs.durable()
+		l.noteLacksLocked()
 	}
 	v := l.view.Load()
 	w := work{leo: l.EndOffset(), names: l.namesDirty}
@@ -226,7 +234,9 @@ func (l *Log) Durable() {
 		s.offsets.synced()
 		s.times.synced()
 	}
-	l.snapshots, l.namesDirty, l.epochs.dirty = nil, false, false
+	l.snapshots, l.namesDirty = nil, false
+	l.epochs.durable()
+	l.noteLacksLocked()
 	l.prepared = true
 	l.flushed.Store(l.leo.Load())
 	l.lastFlush = l.wall()
@@ -241,7 +251,7 @@ func (l *Log) Idle() bool {
 	}
 	s := l.view.Load().active()
 	return l.flushed.Load() == l.leo.Load() && s.complete && !s.dirty && !s.reserved && l.producers.end == l.snapshotEnd &&
-		!l.namesDirty && !l.epochs.dirty && len(l.snapshots) == 0 && len(l.unfinished) == 0
+		!l.namesDirty && !l.epochs.dirty && !l.epochs.ahead && len(l.snapshots) == 0 && len(l.unfinished) == 0
 }
 
 // complete writes what only a clean stop leaves.
@@ -291,7 +301,7 @@ func (l *Log) syncComplete() error {
 		l.breakLocked(err)
 		return err
 	}
-	return l.flushAll()
+	return l.flushAll(true)
 }
 
 // Delete closes the log without a flush and removes its directory. Pinned ranges stay readable.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"log/slog"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -33,6 +34,7 @@ type Log struct {
 	start   atomic.Int64 // log start offset; never falls
 	leo     atomic.Int64 // exclusive; moves after the bytes and indexes are in place
 	flushed atomic.Int64 // everything below is durable; <= leo
+	lacks   atomic.Int64 // from here on the epoch checkpoint may lack epochs of records that are durable; beyond every offset: nowhere
 	// unstable is the first offset of a transaction that holds back the LSO, NoOffset if there is none.
 	unstable atomic.Int64
 
@@ -117,8 +119,15 @@ func (l *Log) EndOffset() wire.Offset { return wire.Offset(l.leo.Load()) }
 // StartOffset is the first offset that may be read; it never falls.
 func (l *Log) StartOffset() wire.Offset { return wire.Offset(l.start.Load()) }
 
-// FlushedOffset is the exclusive end of what is durable, the log's recovery point.
+// FlushedOffset is the exclusive end of what is durable.
 func (l *Log) FlushedOffset() wire.Offset { return wire.Offset(l.flushed.Load()) }
+
+// RecoveryPoint is up to where a start after a crash need not read: the flushed offset, or the first record, within the
+// active segment, of a leader epoch that only its records tell of yet.
+func (l *Log) RecoveryPoint() wire.Offset {
+	flushed := l.flushed.Load() // first: what is flushed lies beyond lacks once that is set
+	return wire.Offset(min(flushed, l.lacks.Load()))
+}
 
 // FirstUnstableOffset is the first offset of a transaction that is open, or was completed by a marker not yet below the
 // high watermark (see Replicated); false when there is none. The LSO is the smaller of it and the HW.
@@ -351,6 +360,22 @@ func (l *Log) RebuildEpochs(limit wire.LeaderEpoch) error {
 	c.dirty = true
 	l.epochs = c
 	return l.noteEpochsLocked()
+}
+
+// assignEpochLocked notes the epoch of a record that is appended. The checkpoint file gets it with the next Flush, or the first
+// FlushRecords after a roll: until then a start reads the record again (RecoveryPoint), so nobody waits for the file.
+func (l *Log) assignEpochLocked(e wire.LeaderEpoch, start wire.Offset) {
+	l.epochs.assign(e, start)
+	l.noteLacksLocked()
+}
+
+// noteLacksLocked follows every change of what the checkpoint file durably lacks.
+func (l *Log) noteLacksLocked() {
+	lacks := wire.Offset(math.MaxInt64)
+	if l.epochs.ahead {
+		lacks = l.epochs.lacks
+	}
+	l.lacks.Store(int64(lacks))
 }
 
 // collectEpochs assigns the leader epochs of a segment's batches that are at most limit.

@@ -15,6 +15,7 @@ type plain struct {
 	start   wire.Offset
 	floor   wire.Offset // the log began anew here
 	flushed wire.Offset // durable, as the log has promised
+	point   wire.Offset // its recovery point
 	epoch   wire.LeaderEpoch
 	bare    wire.LeaderEpoch // its leader has noted it and no record follows; 0: none
 	// weak: files that held more than the batches beyond start were taken away, so that producers may be unknown.
@@ -48,8 +49,12 @@ func (m *plain) cut(at wire.Offset) {
 	}
 	m.floor = min(m.floor, at)
 	m.flushed = min(m.flushed, m.end())
+	m.point = min(m.point, m.flushed)
 	m.bare = 0
 }
+
+// flush notes that everything is durable, and the log's recovery point.
+func (m *plain) flush(l *Log) { m.flushed, m.point = m.end(), l.RecoveryPoint() }
 
 // nextSeq is the sequence that producer id sends next.
 func (m *plain) nextSeq(id wire.ProducerID) int32 {

@@ -192,8 +192,12 @@ func (x *meta) apply(s step) error {
 	case 'o':
 		return x.doOldMarker(s)
 	case 'f':
-		x.must(x.log.Flush())
-		x.m.flushed = x.m.end()
+		if s.a%2 == 0 {
+			x.must(x.log.FlushRecords())
+		} else {
+			x.must(x.log.Flush())
+		}
+		x.m.flush(x.log)
 	case 'r':
 		x.must(x.log.Roll())
 	case 't':
@@ -233,8 +237,8 @@ func (x *meta) note(v *Validated, a Appended, p plainBatch) {
 	x.m.batches = append(x.m.batches[:len(x.m.batches):len(x.m.batches)], p)
 	x.m.bare = 0
 	if x.set.eager {
-		x.must(x.log.Flush())
-		x.m.flushed = x.m.end()
+		x.must(x.log.FlushRecords())
+		x.m.flush(x.log)
 	}
 }
 
@@ -384,7 +388,7 @@ func (x *meta) reopen(clean bool, recoveryPoint wire.Offset) error {
 
 func (x *meta) doRestart(s step) error {
 	x.must(x.log.Close())
-	x.m.flushed = x.m.end()
+	x.m.flush(x.log)
 	if r := x.log.Resting(); r != nil && s.a%2 == 0 {
 		if !r.Unchanged(x.fs, x.dir) {
 			return errors.New("a log that nobody has touched does not rest")
@@ -408,7 +412,7 @@ func (x *meta) doRestart(s step) error {
 func (x *meta) doDamage(s step) error {
 	x.must(x.log.Close())
 	r := x.log.Resting()
-	x.m.flushed = x.m.end()
+	x.m.flush(x.log)
 	names, err := x.fs.List(x.dir)
 	x.must(err)
 	var side []string
@@ -494,13 +498,13 @@ func (x *meta) recoverFrom(image *memfs.FS, before plain) error {
 	after := x.m
 	x.mount(image)
 	x.m.start = min(before.start, after.start)
-	durable := min(before.flushed, after.flushed)
+	durable, point := min(before.flushed, after.flushed), min(before.point, after.point)
 	// Records that were deleted before they were durable may take what is known of their producers along.
 	x.m.weak = before.weak || after.weak || max(before.start, after.start) > durable
 	if before.start != after.start { // the log start is durable only once the operation is over
 		x.m.start = before.start
 	}
-	if err := x.reopen(false, durable); err != nil {
+	if err := x.reopen(false, point); err != nil {
 		return err
 	}
 	if len(before.batches) > len(after.batches) {
@@ -526,7 +530,7 @@ func (x *meta) recoverFrom(image *memfs.FS, before plain) error {
 		// Nothing that was durable reached the durable log start, so the log begins anew there.
 		x.m.floor, x.m.weak = end, true
 	}
-	x.m.flushed = x.m.end()
+	x.m.flush(x.log)
 	x.m.weak = x.m.weak || x.m.hurt && x.m.forgot(x.log)
 	if x.m.end() != end {
 		return fmt.Errorf("log ends at %d, within a batch or beyond everything", end)

@@ -10,6 +10,16 @@ import (
 func TestMetamorphicRegressions(t *testing.T) {
 	for _, c := range []struct{ name, set, steps string }{
 		{
+			"an epoch begins anew below where the checkpoint lacked it before a truncation", "flush after each",
+			"a:59865:27831 a:19935:52887 a:17988:36837 m:34098:45736 a:1464:31882 m:1251:44746 a:4484:19549 m:18375:32700 " +
+				"a:51075:23040 e:27195:3842 a:24719:30077 a:22344:46251 a:45962:20346 a:49723:34331 t:23942:22650 " +
+				"a:64839:37539 a:57262:40331 x:15115:27768",
+		},
+		{
+			"a log rests beside a window without a snapshot", "every batch indexed",
+			"a:30157:28259 a:38502:14559 g:14248:28351 a:772:55629 c:29780:69",
+		},
+		{
 			"a deletion is durable, the segment that became the first is not", "one descriptor",
 			"a:6224:52677 t:59777:11179 a:1889:31763 m:51369:23815 e:40489:50936 a:371:64850 a:49096:25386 r:36050:52435 " +
 				"s:51418:52476 x:56796:6677",

@@ -37,6 +37,7 @@ func newLog(o *Options, d *directory) *Log {
 	l := &Log{tp: o.TP, topicID: o.TopicID, dir: d, wall: o.Wall, logger: o.Logger, codecs: o.Codecs}
 	l.config.Store(o.Config)
 	l.lastFlush = o.Wall()
+	l.noteLacksLocked()
 	return l
 }
 

@@ -150,6 +150,7 @@ func (l *Log) wakeLocked() error {
 	if noted {
 		l.epochs.note(bare.epoch, bare.start)
 	}
+	l.noteLacksLocked()
 	l.view.Store(n.view.Load())
 	l.resting.Store(nil)
 	return nil

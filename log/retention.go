@@ -190,7 +190,7 @@ func (l *Log) settleNamesLocked() error {
 		return nil
 	}
 	l.mu.Unlock()
-	err := l.flushAll()
+	err := l.flushAll(true)
 	l.mu.Lock()
 	if errors.Is(err, ErrDiskFull) {
 		return l.failed

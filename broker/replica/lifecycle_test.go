@@ -438,7 +438,8 @@ func TestCheckpoints(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got, err := vfs.ReadFile(mem, "data/"+recoveryPointFile); err != nil || string(got) != "0\n1\nt 1 4\n" {
+		// The first record of an epoch within the active segment is what a start reads again.
+		if got, err := vfs.ReadFile(mem, "data/"+recoveryPointFile); err != nil || string(got) != "0\n1\nt 1 0\n" {
 			t.Fatalf("recovery points: %q, %v", got, err)
 		}
 		syncs := mem.Syncs()

@@ -319,7 +319,7 @@ func (d *logDir) writeRecoveryPoints() error {
 		if plog == nil {
 			return 0, false
 		}
-		return plog.FlushedOffset(), true
+		return plog.RecoveryPoint(), true
 	})
 }
 

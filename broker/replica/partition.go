@@ -346,7 +346,7 @@ func (p *Partition) serve(h *home) {
 
 func (p *Partition) flush(h *home, plog *log.Log) error {
 	began := p.world.now()
-	err := plog.Flush()
+	err := plog.FlushRecords()
 	if errors.Is(err, log.ErrClosed) {
 		return err // the partition was deleted meanwhile, which has told everybody, or has moved, and its log is flushed
 	}
