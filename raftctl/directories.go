@@ -17,7 +17,8 @@ type DirAssignment struct {
 }
 
 // assignDirs notes where a broker's replicas lie (KIP-858). The results are parallel to assignments, nil for success; an
-// error answers the whole request. What lies in a directory that is not registered, or no longer, leaves the ISR.
+// error answers the whole request. What lies in a directory that is not registered, or no longer, leaves the ISR; what has no
+// leader and lies where it can be served gets one if it can: a request that is read late may have said otherwise.
 func (d *decider) assignDirs(img *image.Image, id wire.BrokerID, epoch wire.BrokerEpoch, assignments []DirAssignment) ([]coordrec.MetadataRecord, []*Error, error) {
 	b, err := current(img, id, epoch)
 	if err != nil {
@@ -51,9 +52,19 @@ func (d *decider) assignDirs(img *image.Image, id wire.BrokerID, epoch wire.Brok
 		}
 		offline[p] = !onlineDir(b, a.Directory)
 	}
+	named := len(records)
 	records = append(records, d.partitionChanges(img, brokerChange{id, wire.NoBroker, wire.NoBroker},
 		func(p *image.Partition) bool { return offline[p] && p.InISR(id) })...)
-	return records, results, nil
+	if named == 0 {
+		return records, results, nil
+	}
+	next, _, err := img.With(img.Position(), records)
+	if err != nil {
+		return nil, nil, err
+	}
+	return append(records, d.partitionChanges(next, noChange, func(p *image.Partition) bool {
+		return p.Leader == wire.NoBroker && p.HasReplica(id) && b.Active() && onlineDir(b, p.Directory(id))
+	})...), results, nil
 }
 
 // dirsOffline takes out of service what lies in directories that a broker has lost.
