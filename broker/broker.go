@@ -302,7 +302,7 @@ func (b *Broker) join(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("register the broker: %w", err)
 	}
-	b.epoch.Store(int64(epoch))
+	b.epoch.CompareAndSwap(0, int64(epoch)) // it may have had to register again already
 	b.producerIDs = b.newProducerIDs()
 	b.groups = b.newGroups()
 	b.txns = b.newTxns()

@@ -39,6 +39,11 @@ func (b *Broker) register(ctx context.Context, reg raftctl.Registration) (wire.B
 		Access: b.active, NodeID: b.nodeID(),
 		Interval: min(b.cfg.Duration("broker.heartbeat.interval.ms"), session/3), // Kafka's settings know longer sessions
 		Timeout:  session / 2, Applied: func() wire.Offset { return b.Image().Offset() },
+		Session: session, NewIncarnation: b.ids.uuid, Again: func(epoch wire.BrokerEpoch) { b.epoch.Store(int64(epoch)) },
+		There: func() *image.Broker {
+			r, _ := b.Image().Broker(b.nodeID()) // nil where there is none
+			return r
+		},
 		Offline: b.offlineDirs, Gone: b.goneTopics, Unfit: b.unfit, Logger: b.logger,
 	})
 	b.disks.Tell(b.life.Wake)

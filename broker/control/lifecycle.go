@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kajamq/kaja/raftctl"
+	"github.com/kajamq/kaja/raftctl/image"
 	"github.com/kajamq/kaja/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -30,6 +31,12 @@ type LifecycleOptions struct {
 	Timeout time.Duration
 	// Applied is the metadata offset that this broker's image has reached.
 	Applied func() wire.Offset
+	// Session is broker.session.timeout.ms. There is this node's registration as its own metadata have it, nil for none.
+	Session time.Duration
+	There   func() *image.Broker
+	// NewIncarnation draws an incarnation id, and Again takes the epoch of a registration after the first: see displaced.
+	NewIncarnation func() wire.UUID
+	Again          func(epoch wire.BrokerEpoch)
 	// Offline are the log directories that have failed, Gone the deleted topics of which nothing is left here.
 	Offline func() []wire.UUID
 	Gone    func() []wire.UUID
@@ -47,6 +54,9 @@ type Lifecycle struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	wake   chan struct{} // holds one: a heartbeat is due now
+
+	reg       raftctl.Registration // the last; that of run once it has begun
+	displaced displaced            // run's
 
 	ready    atomic.Bool // it wants to serve
 	stopping atomic.Bool // it wants to stop
@@ -77,6 +87,7 @@ func (l *Lifecycle) Register(ctx context.Context, reg raftctl.Registration) (wir
 		epoch, err := l.o.Access.RegisterBroker(ctx, reg)
 		if err == nil {
 			l.epoch.Store(int64(epoch))
+			l.reg = reg
 			l.mu.Lock()
 			l.begun = true
 			l.mu.Unlock()
@@ -220,10 +231,39 @@ func (l *Lifecycle) beat(unfit bool, failing int) int {
 		if errors.Is(err, kerr.StaleBrokerEpoch) || errors.Is(err, kerr.BrokerIDNotRegistered) {
 			l.took(raftctl.HeartbeatReply{Fenced: true}) // another process has taken this one's place, or nobody is to
 		}
+		if errors.Is(err, kerr.StaleBrokerEpoch) && !l.stopping.Load() {
+			l.comeBack()
+		}
 		return failing + 1
 	}
+	l.displaced = displaced{}
 	l.took(reply)
 	return 0
+}
+
+// comeBack registers this process again if nobody is behind the registration that has taken its place. The next heartbeats ask
+// for what they have asked for before.
+func (l *Lifecycle) comeBack() {
+	there := l.o.There()
+	if !l.displaced.mayReturn(l.reg, l.Epoch(), there, time.Now(), l.o.Session) {
+		return
+	}
+	if there.Incarnation != l.reg.Incarnation { // what it was is replaced for good
+		l.reg.Incarnation, l.reg.PreviousEpoch = l.o.NewIncarnation(), wire.NoBrokerEpoch
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, l.o.Timeout)
+	defer cancel()
+	epoch, err := l.o.Access.RegisterBroker(ctx, l.reg)
+	if err != nil {
+		l.o.Logger.Warn("this broker does not get its place back yet", "err", err)
+		l.displaced = displaced{} // again after another session
+		return
+	}
+	l.o.Logger.Warn("this broker registers again: the registration that has replaced it is of a process that does not run",
+		"epoch", epoch, "other_epoch", there.Epoch)
+	l.epoch.Store(int64(epoch))
+	l.o.Again(epoch)
+	l.Wake()
 }
 
 // warnEvery is how many failures in a row one line stands for.

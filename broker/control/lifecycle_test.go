@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kajamq/kaja/raftctl"
+	"github.com/kajamq/kaja/raftctl/image"
 	"github.com/kajamq/kaja/wire"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -24,17 +25,19 @@ type desk struct {
 	began  time.Time
 	answer func(hb raftctl.Heartbeat) (raftctl.HeartbeatReply, error)
 	refuse []error // of registrations, in turn
+	regs   []raftctl.Registration
 }
 
-func (d *desk) RegisterBroker(context.Context, raftctl.Registration) (wire.BrokerEpoch, error) {
+func (d *desk) RegisterBroker(_ context.Context, reg raftctl.Registration) (wire.BrokerEpoch, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.regs = append(d.regs, reg)
 	if len(d.refuse) > 0 {
 		err := d.refuse[0]
 		d.refuse = d.refuse[1:]
 		return wire.NoBrokerEpoch, err
 	}
-	return 7, nil
+	return wire.BrokerEpoch(6 + len(d.regs)), nil
 }
 
 func (d *desk) Heartbeat(_ context.Context, hb raftctl.Heartbeat) (raftctl.HeartbeatReply, error) {
@@ -54,6 +57,7 @@ func life(d *desk, log *bytes.Buffer) *Lifecycle {
 	d.began = time.Now()
 	return NewLifecycle(LifecycleOptions{
 		Access: d, NodeID: 3, Interval: time.Second, Timeout: time.Second, Applied: func() wire.Offset { return 42 },
+		Session: 3 * time.Second, There: func() *image.Broker { return nil },
 		Offline: func() []wire.UUID { return nil }, Gone: func() []wire.UUID { return nil },
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
