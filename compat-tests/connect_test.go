@@ -254,6 +254,7 @@ func TestConnectDistributed(t *testing.T) {
 	onNodesLong(t, func(t *testing.T, nodes []*target.Broker) {
 		bootstrap, dir := addresses(nodes), t.TempDir()
 		in, out := filepath.Join(dir, "in.txt"), filepath.Join(dir, "out.txt")
+		makeTopics(t, bootstrap, 1, len(nodes), "connected") // what a source's producer has made by itself has one replica
 		workers := []*connectWorker{startWorker(t, bootstrap, len(nodes)), startWorker(t, bootstrap, len(nodes))}
 		appendLines(t, in, 1, 501)
 		workers[0].put(t, "source", map[string]string{
@@ -274,7 +275,7 @@ func TestConnectDistributed(t *testing.T) {
 		_ = killed.cmd.Process.Kill()
 		<-killed.done
 		if len(nodes) > 1 {
-			if err := nodes[0].Kill(); err != nil {
+			if err := leaderOf(t, nodes, "connected", 0).Kill(); err != nil {
 				t.Fatal(err)
 			}
 		}
