@@ -250,7 +250,7 @@ func compact(t *testing.T, b *target.Broker, partitions int) {
 		}
 		want[strconv.Itoa(p)] = active
 	}
-	err := poll.Until(t.Context(), 3*time.Minute, "compaction by "+string(b.Kind), func() (bool, error) {
+	err := poll.Until(t.Context(), 3*time.Minute+time.Duration(partitions)*time.Second, "compaction by "+string(b.Kind), func() (bool, error) {
 		data, err := os.ReadFile(filepath.Join(b.DataDir(), "cleaner-offset-checkpoint"))
 		if err != nil {
 			return false, err

@@ -67,6 +67,9 @@ func (k *checker) txnsMayLose() bool {
 	return slices.ContainsFunc(k.parts, func(t *truth) bool { return t.unclean > 0 })
 }
 
+// coordinatorMayLose reports whether an election may have lost what the coordinator knew.
+func (k *checker) coordinatorMayLose() bool { return k.c.opts.Txns && k.mayLose(txnPartition) }
+
 // begins notes a transaction of a producer's present incarnation.
 func (k *checker) begins(p *txnProducer, of state.Producer) *txn {
 	t := &txn{p: p, producer: of}

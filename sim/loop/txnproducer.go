@@ -53,6 +53,8 @@ type txnProducer struct {
 	// takes a new one then: they would count for its next transaction (KAFKA-17754).
 	doubt bool
 	quiet bool
+	// replaced says that who answered last as the coordinator is it no more, which it may not have heard.
+	replaced bool
 
 	commits int
 
@@ -110,6 +112,8 @@ func (p *txnProducer) ask(handle func(n *node, reply func(any)), done func(r sta
 	n := p.c.node(int(leader))
 	p.c.net.dial(&p.actor, &n.actor).call(rpcTimeout, func(reply func(any)) { handle(n, reply) }, func(a any) {
 		s, ok := a.(said)
+		m, _ := p.c.meta.committed().Partition(nameOf(txnPartition).Topic, nameOf(txnPartition).Partition)
+		p.replaced = m.Leader != wire.BrokerID(n.id)
 		if !ok || s.err != nil {
 			done(state.Reply{}, false)
 			return
@@ -274,7 +278,9 @@ func (p *txnProducer) answered(t *txn, l *lane, b *sent, got produced, ok bool) 
 	c := p.c
 	switch {
 	case ok && got.err == nil:
-		c.check.acked(l.i, got.base, got.epoch, b)
+		if !c.check.coordinatorMayLose() { // else an incarnation may have been given twice
+			c.check.acked(l.i, got.base, got.epoch, b)
+		}
 		l.batches, l.tries = l.batches[1:], 0
 		if t.acks++; t.acks == 1 {
 			p.late()
@@ -357,7 +363,8 @@ func (p *txnProducer) end(commit bool) {
 			c.check.undecided(t)
 			p.lost()
 		default:
-			if commit && !t.doubt && !c.check.txnsMayLose() {
+			// A coordinator that has not heard that it is replaced refuses what it does not know, as Kafka's does.
+			if commit && !t.doubt && !p.replaced && !c.check.txnsMayLose() {
 				c.violated("producer %s %v: the commit of acknowledged records is refused: %v", p.id, t.producer, got.Err)
 			}
 			p.resume = true
