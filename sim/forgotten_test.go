@@ -122,6 +122,38 @@ func forgotten(t *testing.T, seed uint64, when string) {
 	}
 }
 
+// The broker of the node that leads the metadata is forgotten: others lead its partitions, while the node goes on leading the
+// metadata and keeps its vote. Started again it registers anew.
+func TestForgottenBrokerOfTheController(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c, nodes, cl := threeBrokers(t, seed, "min.insync.replicas=2")
+		replicated(t, c, "t", 3, nil)
+		whole(t, c, "t", 30*time.Second)
+		leader := c.Controller(time.Minute)
+		id := slices.Index(nodes, leader) + 1
+		epoch := c.registration(t, wire.BrokerID(id)).Epoch
+		unregister(t, cl, id%3+1, id)
+		time.Sleep(5 * time.Second)
+		img := c.Controller(time.Minute).controller().Image()
+		if b, ok := img.Broker(wire.BrokerID(id)); ok || c.Controller(time.Minute) != leader {
+			t.Fatalf("the broker is registered as %+v; its node leads: %v", b, c.Controller(time.Minute) == leader)
+		}
+		for i := range wire.PartitionID(3) {
+			if p, _ := img.Partition("t", i); p.Leader == wire.BrokerID(id) || p.Leader == wire.NoBroker {
+				t.Errorf("t-%d is led by %d", i, p.Leader)
+			}
+		}
+		awaitMembers(t, c, "1* 2* 3*", time.Second)
+		leader.Kill()
+		mustStart(t, leader)
+		if b := c.registration(t, wire.BrokerID(id)); b.Epoch <= epoch || b.Fenced {
+			t.Errorf("it came back as %+v, its epoch was %d", b, epoch)
+		}
+		whole(t, c, "t", time.Minute)
+		awaitMembers(t, c, "1* 2* 3*", time.Second)
+	})
+}
+
 // newLeader adds a fourth member to a quorum and gives it a vote, and it takes over from the leader, which alone of the others
 // is left.
 func newLeader(t *testing.T, q *Quorum) *Member {

@@ -18,7 +18,14 @@ func TestRolesApart(t *testing.T) {
 		if err := c.StartAll(t.Context(), all...); err != nil {
 			t.Fatal(err)
 		}
-		load := eosLoad(c, seed, eosRecords(t, 2_000))
+		for _, from := range all {
+			for _, to := range all {
+				if from != to {
+					c.Net.Slow(from.Name(), to.Name(), eosLink)
+				}
+			}
+		}
+		load := eosLoad(c, seed, eosRecords(t, 12_000))
 		load.Replication, load.Patience = 3, 3*time.Minute
 		until := time.Now().Add(time.Minute)
 		for err := load.Create(t.Context()); err != nil; err = load.Create(t.Context()) { // until every broker can be placed on
