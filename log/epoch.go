@@ -51,6 +51,25 @@ func (c *epochs) assign(epoch wire.LeaderEpoch, start wire.Offset) {
 	}
 }
 
+// lacksFrom reports whether the file lacks only entries that begin at or beyond active, the base of the active segment. They may
+// wait then for whatever writes the file next, and ahead says so.
+func (c *epochs) lacksFrom(active wire.Offset) bool {
+	entries, n := c.written(), len(c.file)
+	if n >= len(entries) || !slices.Equal(entries[:n], c.file) || entries[n].start < active {
+		return false
+	}
+	c.ahead, c.lacks = true, entries[n].start
+	return true
+}
+
+// synced notes that what the file holds is durable.
+func (c *epochs) synced() {
+	c.dirty = false
+	if c.settled() {
+		c.ahead = false
+	}
+}
+
 // durable notes that the file durably holds every entry.
 func (c *epochs) durable() { c.dirty, c.ahead = false, false }
 

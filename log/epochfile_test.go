@@ -140,6 +140,39 @@ func TestFirstRecordOfAnEpochWaitsForNoCheckpoint(t *testing.T) {
 		}
 	}
 	check("flushed", 3)
+	for _, whole := range []bool{true, false} { // of which the file system is synced as a whole, or not
+		disk := mem.Crash(memfs.Keep, 1)
+		c := b.on(t, disk)
+		seen := c.changes()
+		o := c.options(false, 3)
+		o.DeferSync = true
+		l, _, err := Open(t.Context(), o)
+		b.must(err)
+		c.log = l
+		for _, call := range *seen {
+			if strings.Contains(call, epochFile) {
+				t.Fatalf("a start wrote the checkpoint: %v", *seen)
+			}
+		}
+		if whole {
+			v, err := disk.Volume(c.dir)
+			b.must(err)
+			b.must(v.Sync())
+			l.Durable()
+		} else {
+			b.must(l.Flush())
+		}
+		want := map[bool]wire.Offset{true: 3, false: 12}[whole]
+		if l.FlushedOffset() != 12 || l.RecoveryPoint() != want {
+			t.Fatalf("whole %v: flushed to %d, recovery point %d, want %d", whole, l.FlushedOffset(), l.RecoveryPoint(), want)
+		}
+		again := b.on(t, disk.Crash(memfs.Lose, 1))
+		again.open(false, l.RecoveryPoint())
+		again.wantEpochs("crashed again", "0\n3\n4 0\n5 3\n6 9\n", epochEntry{4, 0}, epochEntry{5, 3}, epochEntry{6, 9})
+		b.must(l.Close())
+		c.open(true, 12)
+		c.wantEpochs("stopped", "0\n3\n4 0\n5 3\n6 9\n", epochEntry{4, 0}, epochEntry{5, 3}, epochEntry{6, 9})
+	}
 	b.must(b.log.Roll())
 	if got := b.log.RecoveryPoint(); got != 3 {
 		t.Fatalf("rolled: recovery point %d", got)

@@ -235,7 +235,7 @@ func (l *Log) Durable() {
 		s.times.synced()
 	}
 	l.snapshots, l.namesDirty = nil, false
-	l.epochs.durable()
+	l.epochs.synced()
 	l.noteLacksLocked()
 	l.prepared = true
 	l.flushed.Store(l.leo.Load())

@@ -112,7 +112,7 @@ func (op *opening) settle(end wire.Offset) error {
 	}
 	op.epochs.truncateEnd(end)
 	op.epochs.truncateStart(op.StartOffset())
-	if !op.epochs.settled() {
+	if !op.epochs.settled() && !(op.o.DeferSync && op.rec.Unclean && op.epochs.lacksFrom(s.base)) {
 		if err := op.writeEpochsLocked(); err != nil {
 			return err
 		}

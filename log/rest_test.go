@@ -57,7 +57,6 @@ func TestRestingLogTouchesNoFile(t *testing.T) {
 	o.LogStartOffset = r.Start
 	opened, _, err := Open(t.Context(), o)
 	b.must(err)
-	calls := faults.Calls("")
 	b.rest(r)
 	l := b.log
 	for _, led := range []bool{false, true} {
@@ -105,7 +104,7 @@ func TestRestingLogTouchesNoFile(t *testing.T) {
 			}
 		}
 	}
-	calls = faults.Calls("")
+	calls := faults.Calls("")
 	b.must(l.Flush())
 	l.Replicated(24)
 	if n, err := l.DeleteOld(b.now.Add(time.Minute), 24); n != 0 || err != nil {
@@ -182,7 +181,6 @@ func TestRetentionOfRestingLogs(t *testing.T) {
 
 // What was done to a directory by hand is noticed before a log of it is taken as it rested.
 func TestChangedDirectoryDoesNotRest(t *testing.T) {
-	const active = "/00000000000000000018.log"
 	for _, tt := range []struct {
 		name string
 		do   func(b *bench, r *Resting) error
