@@ -106,7 +106,7 @@ func (a *Addresses) Quorum(interBroker, hostname string) (image.Endpoint, bool) 
 
 // advertised is the address of a listener for those who do not come in by it.
 func (a *Addresses) advertised(l config.Listener, hostname string) image.Endpoint {
-	e := image.Endpoint{Listener: l.Name, Host: l.Host, Port: uint16(a.port(l))}
+	e := image.Endpoint{Listener: l.Name, Host: l.Host, Port: uint16(a.port(l)), Protocol: protocolID(l.Protocol)}
 	switch {
 	case l.Advertised != nil:
 		e.Host, e.Port = l.Advertised.Host, uint16(l.Advertised.Port)
@@ -114,6 +114,14 @@ func (a *Addresses) advertised(l config.Listener, hostname string) image.Endpoin
 		e.Host = hostname
 	}
 	return e
+}
+
+// protocolID is Kafka's number of a security protocol.
+func protocolID(protocol string) int16 {
+	if protocol == config.SSL {
+		return 1
+	}
+	return 0 // PLAINTEXT
 }
 
 // addrPort reads an IP address and port out of a net.Addr of any kind.

@@ -29,7 +29,7 @@ func secretError(ids *ids, cfg *config.Config) *StartError {
 	}
 	return &StartError{
 		What: "start one of several nodes", Err: errors.New("nodes prove to each other that they share a secret, and kaja.cluster.secret is not set"),
-		Todo: "Add this line to the " + where + " of every node, the same on all of them: " + name + "=" + newSecret(ids),
+		Todo: "Add this line to the " + where + " of every node, the same on all of them: " + name + "=" + newSecret(ids) + "\n      Or let nodes prove themselves by certificates: docs/cluster.md, \"Mutual TLS\".",
 	}
 }
 
@@ -41,6 +41,9 @@ func (b *Broker) serverListeners(listeners []config.Listener) []server.Listener 
 	out := serverListeners(listeners)
 	for i, l := range listeners {
 		out[i].Early = l.Controller
+		if l.Protocol == config.SSL {
+			out[i].TLS = b.credentials.TLS
+		}
 		out[i].Peers = l.Controller || l.Name == b.cfg.InterBrokerListener()
 	}
 	return out
@@ -48,7 +51,7 @@ func (b *Broker) serverListeners(listeners []config.Listener) []server.Listener 
 
 // serverPeers takes the connections of other nodes; nil for a node that is alone for good.
 func (b *Broker) serverPeers() server.Peers {
-	if b.cfg.Secret() == nil {
+	if !b.cfg.ProvesNodes() {
 		return nil
 	}
 	return lateCluster{b}
@@ -67,9 +70,9 @@ func (l lateCluster) Deliver(conn net.Conn, kind peer.Kind, id peer.ID) {
 	l.b.cluster.Deliver(conn, kind, id)
 }
 
-// openCluster opens the node to others, if it has a secret.
+// openCluster opens the node to others, if it can prove to them that it is one of theirs.
 func (b *Broker) openCluster() error {
-	if b.cfg.Secret() == nil && !b.identity.Formed {
+	if !b.cfg.ProvesNodes() && !b.identity.Formed {
 		return nil
 	}
 	founded, err := raftctl.Founded(b.env.FS, b.identity.RaftDir(), b.identity.ClusterID, b.logger)
@@ -83,15 +86,16 @@ func (b *Broker) openCluster() error {
 			Todo: "Name the other nodes in controller.quorum.bootstrap.servers or controller.quorum.voters, as before.",
 		}
 	}
-	if b.cfg.Secret() == nil {
+	if !b.cfg.ProvesNodes() {
 		return nil
 	}
 	at, err := b.peerAddress()
 	if err != nil {
 		return err
 	}
+	b.warnOfName(at.Host)
 	b.cluster, err = newCluster(clusterOptions{
-		Env: b.env, Logger: b.logger, Config: b.cfg, Quorum: b.quorum, Identity: b.identity, Founded: founded || b.quorum.Alone,
+		Env: b.env, Logger: b.logger, Config: b.cfg, Credentials: b.credentials, Quorum: b.quorum, Identity: b.identity, Founded: founded || b.quorum.Alone,
 		NewCluster: func() string { return b.ids.uuid().String() }, At: at, InterBroker: b.cfg.InterBrokerListener(),
 	})
 	if err != nil {
@@ -219,7 +223,7 @@ func (b *Broker) lanes() *control.Lanes {
 func (b *Broker) needsSecret(err error) *StartError {
 	return &StartError{
 		What: "open the metadata in " + b.identity.RaftDir(), Err: err,
-		Todo: "Set kaja.cluster.secret to that of the other nodes.",
+		Todo: "Set kaja.cluster.secret to that of the other nodes, or the ssl.* settings and listeners that they have.",
 	}
 }
 

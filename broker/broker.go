@@ -21,6 +21,7 @@ import (
 	"github.com/kajamq/kaja/internal/xsync"
 	"github.com/kajamq/kaja/raftctl"
 	"github.com/kajamq/kaja/raftctl/image"
+	"github.com/kajamq/kaja/raftctl/peer"
 	"github.com/kajamq/kaja/txn"
 	"github.com/kajamq/kaja/vfs"
 	"github.com/kajamq/kaja/vfs/filepool"
@@ -41,9 +42,10 @@ type Broker struct {
 	codecs  *compress.Codecs
 	started time.Time
 
-	disks       *diskWatch // nil for a node alone without a secret, which has nobody to give anything up to
+	disks       *diskWatch // nil for a node alone without a proof for others, which has nobody to give anything up to
 	quorum      config.Quorum
-	cluster     *cluster      // nil for a node alone without a secret
+	credentials peer.Credentials
+	cluster     *cluster      // nil for a node alone without a proof for others
 	unusable    []replica.Dir // of log.dirs: they failed before the start
 	identity    *Identity
 	addresses   *Addresses
@@ -104,10 +106,10 @@ func New(env Env, cfg *config.Config) (*Broker, error) {
 	if b.quorum, err = cfg.Quorum(hostname); err != nil {
 		return nil, err
 	}
-	if !b.quorum.Alone && cfg.Secret() == nil {
+	if !b.quorum.Alone && !cfg.ProvesNodes() {
 		return nil, secretError(b.ids, b.cfg)
 	}
-	if cfg.Secret() != nil {
+	if cfg.ProvesNodes() {
 		b.disks = newDiskWatch(env.FS, append([]string{cfg.MetadataDir()}, cfg.LogDirs()...), cfg.Duration("kaja.disk.hang.timeout.ms"), b.logger)
 		b.env.FS = b.disks.fs
 	}
@@ -140,6 +142,9 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	}()
 	if b.disks != nil {
 		b.disks.Start()
+	}
+	if b.credentials, err = credentials(b.env, b.cfg); err != nil {
+		return err
 	}
 	// The ports come first: a port that is taken must leave no identity behind.
 	if err := b.listen(); err != nil {

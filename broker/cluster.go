@@ -24,11 +24,12 @@ import (
 const joinRetry = 500 * time.Millisecond
 
 // cluster is this node among the others: it proves who it is, answers them, finds them, forms or joins their cluster. A
-// node without a secret has none. Safe for concurrent use once opened.
+// node without a proof for others has none. Safe for concurrent use once opened.
 type cluster struct {
 	env         Env
 	logger      *slog.Logger
-	secret      []byte
+	credentials peer.Credentials
+	dial        peer.DialFunc // as the credentials want it; env.Dial only asks whether somebody is there
 	quorum      config.Quorum
 	interBroker string
 
@@ -52,6 +53,7 @@ type clusterOptions struct {
 	Env         Env
 	Logger      *slog.Logger
 	Config      *config.Config
+	Credentials peer.Credentials
 	Quorum      config.Quorum
 	Identity    *Identity
 	Founded     bool // the raft store has state
@@ -63,7 +65,7 @@ type clusterOptions struct {
 // newCluster opens the node to others, who may ask it questions from now on.
 func newCluster(o clusterOptions) (*cluster, error) {
 	c := &cluster{
-		env: o.Env, logger: o.Logger, secret: o.Config.Secret(), quorum: o.Quorum, at: o.At, interBroker: o.InterBroker,
+		env: o.Env, logger: o.Logger, credentials: o.Credentials, dial: o.Credentials.Dialer(o.Env.Dial, o.Logger), quorum: o.Quorum, at: o.At, interBroker: o.InterBroker,
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	var err error
@@ -78,7 +80,7 @@ func newCluster(o clusterOptions) (*cluster, error) {
 		self.Quorum, self.Joins = f.quorum(), f.Joins
 	}
 	c.former = peer.NewFormer(peer.FormerOptions{
-		Self: self, Listed: o.Quorum.Listed, Secret: c.secret, Dial: o.Env.Dial, NewClusterID: o.NewCluster,
+		Self: self, Listed: o.Quorum.Listed, Credentials: c.credentials, Dial: c.dial, NewClusterID: o.NewCluster,
 		Adopt: func(id, founder string) error {
 			if err := o.Identity.Adopt(id, founder); err != nil {
 				return err
@@ -94,7 +96,7 @@ func newCluster(o clusterOptions) (*cluster, error) {
 func (c *cluster) identify(clusterID string) error {
 	id := c.formerSelf()
 	id.ClusterID = clusterID
-	identity, err := peer.NewIdentity(id, c.secret)
+	identity, err := c.credentials.Identity(id)
 	if err != nil {
 		return fmt.Errorf("kaja.cluster.secret: %w", err)
 	}
@@ -123,12 +125,12 @@ func (c *cluster) form(ctx context.Context) (peer.Plan, error) {
 // connect makes what speaks to other nodes; the cluster id is known.
 func (c *cluster) connect() {
 	identity := c.identity.Load()
-	c.streams = peer.NewStreams(peer.StreamsOptions{Identity: identity, Dial: c.env.Dial, Resolve: c.book.addresses, Broken: c.broken})
+	c.streams = peer.NewStreams(peer.StreamsOptions{Identity: identity, Dial: c.dial, Resolve: c.book.addresses, Broken: c.broken})
 	c.client = peerclient.New(peerclient.Options{
-		Identity: identity, Dial: c.env.Dial, Logger: c.logger, Resolve: c.resolve,
+		Identity: identity, Dial: c.dial, Logger: c.logger, Resolve: c.resolve,
 	})
 	c.brokers = peerclient.New(peerclient.Options{
-		Identity: identity, Dial: c.env.Dial, Logger: c.logger, Resolve: func(node wire.BrokerID) (string, peer.ID, error) {
+		Identity: identity, Dial: c.dial, Logger: c.logger, Resolve: func(node wire.BrokerID) (string, peer.ID, error) {
 			return c.book.broker(node, c.interBroker)
 		},
 	})
@@ -203,7 +205,7 @@ func (c *cluster) ask(ctx context.Context, id peer.ID, q peer.Question) (peer.An
 }
 
 func (c *cluster) caller() peer.Caller {
-	return peer.Caller{Identity: c.identity.Load(), Dial: c.env.Dial}
+	return peer.Caller{Identity: c.identity.Load(), Dial: c.dial}
 }
 
 // status is raftctl.Options.Status.

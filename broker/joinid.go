@@ -113,7 +113,20 @@ func askNamed(ctx context.Context, env Env, cfg *config.Config, leader string, q
 // nobody is who a command is for the nodes that it asks: nobody's id.
 var nobody = peer.ID{NodeID: wire.NoBroker}
 
-// askCluster asks the nodes that the settings name, in turn, as somebody who has the secret.
+// callerAs asks nodes as id, with the proof of the node that cfg describes.
+func callerAs(env Env, cfg *config.Config, id peer.ID) (peer.Caller, error) {
+	c, err := credentials(env, cfg)
+	if err != nil {
+		return peer.Caller{}, err
+	}
+	identity, err := c.Identity(id)
+	if err != nil {
+		return peer.Caller{}, fmt.Errorf("kaja.cluster.secret: %w", err)
+	}
+	return peer.Caller{Identity: identity, Dial: c.Dialer(env.Dial, env.Logger)}, nil
+}
+
+// askCluster asks the nodes that the settings name, in turn, as somebody of the cluster.
 func askCluster(ctx context.Context, env Env, cfg *config.Config, q peer.Question) (peer.Answer, error) {
 	hostname, _ := env.Hostname() // unknown: the node does not recognise its own address by it
 	quorum, err := cfg.Quorum(hostname)
@@ -127,13 +140,13 @@ func askCluster(ctx context.Context, env Env, cfg *config.Config, q peer.Questio
 func askAt(ctx context.Context, env Env, cfg *config.Config, at []string, q peer.Question) (peer.Answer, error) {
 	id := nobody
 	id.ClusterID = cfg.String("kaja.cluster.id")
-	identity, err := peer.NewIdentity(id, cfg.Secret())
+	caller, err := callerAs(env, cfg, id)
 	if err != nil {
-		return peer.Answer{}, fmt.Errorf("kaja.cluster.secret: %w", err)
+		return peer.Answer{}, err
 	}
 	errs := []error{}
 	for _, addr := range at {
-		a, err := peer.Caller{Identity: identity, Dial: env.Dial}.Ask(ctx, addr, peer.Anybody, q)
+		a, err := caller.Ask(ctx, addr, peer.Anybody, q)
 		if err == nil {
 			return a, nil
 		}
@@ -154,9 +167,9 @@ func JoinToken(ctx context.Context, env Env, cfg *config.Config) (addr, clusterI
 		return "", "", err
 	}
 	alone := l.Advertised == nil && loopback(l.Host)
-	if cfg.Secret() == nil || alone {
+	if !cfg.ProvesNodes() || alone {
 		why := "this node has no secret that other nodes could share"
-		if cfg.Secret() != nil {
+		if cfg.ProvesNodes() {
 			why = fmt.Sprintf("other machines cannot reach this node, which listens on %s only", l.Host)
 		}
 		return "", "", &StartError{What: what, Err: errors.New(why), Todo: "Set this first, and start the node again:" + tokenSettings(cfg, alone)}
@@ -179,12 +192,12 @@ func JoinToken(ctx context.Context, env Env, cfg *config.Config) (addr, clusterI
 	}
 	id := nobody
 	id.ClusterID = meta.clusterID
-	identity, err := peer.NewIdentity(id, cfg.Secret())
+	caller, err := callerAs(env, cfg, id)
 	if err != nil {
-		return "", "", fmt.Errorf("kaja.cluster.secret: %w", err)
+		return "", "", err
 	}
 	expect := peer.Only(peer.ID{NodeID: meta.nodeID, DirectoryID: meta.directoryID})
-	if _, err := (peer.Caller{Identity: identity, Dial: env.Dial}).Ask(ctx, at.String(), expect, peer.Question{}); err != nil {
+	if _, err := caller.Ask(ctx, at.String(), expect, peer.Question{}); err != nil {
 		return "", "", &StartError{What: what, Err: fmt.Errorf("this node does not answer at %s: %w", at, err),
 			Todo: "Start it; if it runs, advertised.listeners must name an address of " + l.Name + " that other machines reach."}
 	}
@@ -194,11 +207,18 @@ func JoinToken(ctx context.Context, env Env, cfg *config.Config) (addr, clusterI
 // tokenSettings are the lines that a node needs so that others can join it.
 func tokenSettings(cfg *config.Config, alone bool) string {
 	out := ""
-	if cfg.Secret() == nil {
+	if !cfg.ProvesNodes() {
 		out += "\n        kaja.cluster.secret=" + newSecret(newIDs(0))
 	}
-	if alone {
-		out += "\n        listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n        controller.listener.names=CONTROLLER"
+	if !alone {
+		return out
+	}
+	if !cfg.NodeTLS() {
+		return out + "\n        listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n        controller.listener.names=CONTROLLER"
+	}
+	listeners, _ := cfg.Listeners() // Load has checked them
+	for i, l := range listeners {
+		out += map[bool]string{true: "\n        listeners=", false: ","}[i == 0] + config.Listener{Name: l.Name, Port: l.Port}.String()
 	}
 	return out
 }

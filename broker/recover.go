@@ -122,12 +122,12 @@ func whoAnswers(ctx context.Context, env Env, cfg *config.Config, id *Identity, 
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Secret() == nil {
-		return nil, &StartError{What: "ask the other voters", Err: errors.New("kaja.cluster.secret is not set"), Todo: "Name the settings of the node by --config and --set as at its start."}
+	if !cfg.ProvesNodes() {
+		return nil, &StartError{What: "ask the other voters", Err: errors.New("neither kaja.cluster.secret nor certificates are set"), Todo: "Name the settings of the node by --config and --set as at its start."}
 	}
-	identity, err := peer.NewIdentity(self, cfg.Secret())
+	caller, err := callerAs(env, cfg, self)
 	if err != nil {
-		return nil, fmt.Errorf("kaja.cluster.secret: %w", err)
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, recoverAsk)
 	defer cancel()
@@ -136,7 +136,7 @@ func whoAnswers(ctx context.Context, env Env, cfg *config.Config, id *Identity, 
 	for i, other := range others {
 		wg.Go(func() {
 			for _, addr := range append(book.addresses(other), quorum.Listed...) {
-				_, err := peer.Caller{Identity: identity, Dial: env.Dial}.Ask(ctx, addr, peer.Only(other), peer.Question{})
+				_, err := caller.Ask(ctx, addr, peer.Only(other), peer.Question{})
 				up[i] = up[i] || err == nil
 			}
 		})

@@ -39,7 +39,7 @@ func (n *formNode) start(t *testing.T) {
 		self.ID.ClusterID = n.adopted[0]
 	}
 	f := peer.NewFormer(peer.FormerOptions{
-		Self: self, Listed: n.listed, Secret: []byte(quorumSecret), Dial: p.Dial, Retry: 500 * time.Millisecond,
+		Self: self, Listed: n.listed, Credentials: peer.Credentials{Secret: []byte(quorumSecret)}, Dial: p.Dial, Retry: 500 * time.Millisecond,
 		NewClusterID: func() string { return fmt.Sprintf("cluster-of-%d", n.id.NodeID) },
 		Adopt:        n.adopt,
 		Logger:       slog.New(slog.DiscardHandler),

@@ -27,6 +27,7 @@ func (c *Config) Check(hostname string) error {
 		add(c.checkRoles(listeners))
 		add(c.checkInterBroker(listeners))
 		add(c.checkQuorum(hostname))
+		add(c.checkTLS(listeners))
 	}
 	add(c.checkNumbers())
 	return errors.Join(errs...)

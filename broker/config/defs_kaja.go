@@ -10,7 +10,7 @@ var kajaTable = []Def{
 	{Name: "kaja.cluster.id", Type: String, NoDefault: true, Status: Enforced,
 		Doc: "Cluster id to give to an empty data directory, 22 characters of URL-safe base64; without it one is drawn. A directory that has another cluster's id is refused."},
 	{Name: "kaja.cluster.secret", Type: Password, NoDefault: true, Status: Enforced,
-		Doc: "What the nodes of a cluster prove to each other, the same on all of them, 16 characters or more. Two or more nodes need it; a node with it can be joined by others."},
+		Doc: "What the nodes of a cluster prove to each other, the same on all of them, 16 characters or more. Two or more nodes need it, or SSL with required client certificates on the listeners of nodes (docs/cluster.md); a node with it can be joined by others."},
 	{Name: "kaja.disk.hang.timeout.ms", Type: Long, Default: "10000", Valid: atLeast(100), Status: Enforced,
 		Doc: "Time without a sign of a disk, while something waits for it, after which a node of a cluster gives up its leaderships and the role of the controller; it takes them again once the disk has worked for half as long."},
 	{Name: "kaja.disk.reserve.bytes", Type: Long, Default: "-1", Valid: atLeast(-1), Status: Enforced,

@@ -83,7 +83,7 @@ var nodeTable = []Def{
 	{Name: "kafka.metrics.reporters", Type: List, Default: "", Status: Irrelevant,
 		Doc: "Metric reporter classes. Metrics are served at /metrics of kaja.http.listener."},
 	{Name: "listener.security.protocol.map", Type: String, Default: "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", Scope: PerBroker, Status: Enforced,
-		Doc: "Security protocol of each listener name, as NAME:PROTOCOL. Only PLAINTEXT is supported so far."},
+		Doc: "Security protocol of each listener name, as NAME:PROTOCOL. Only PLAINTEXT is supported so far, and SSL for controller listeners and a listener that inter.broker.listener.name gives to brokers alone."},
 	{Name: "listeners", Type: List, Default: "PLAINTEXT://localhost:9092", Scope: PerBroker, Status: Enforced,
 		Doc: "Addresses to listen on, as NAME://host:port; an empty host is every address, localhost is 127.0.0.1 and [::1]."},
 	{Name: "max.connection.creation.rate", Type: Int, Default: "2147483647", Valid: atLeast(0), Scope: ClusterWide, Status: DefaultOnly,

@@ -25,7 +25,7 @@ type Listener struct {
 	Host string
 	// Port to bind, 0 to 65535; 0 lets the system choose.
 	Port int
-	// Protocol is the security protocol; Plaintext is the only one supported so far.
+	// Protocol is the security protocol: Plaintext, or SSL on a listener of nodes.
 	Protocol string
 	// Controller: the listener is named in controller.listener.names.
 	Controller bool
@@ -132,10 +132,14 @@ func (c *Config) Listeners() ([]Listener, error) {
 		return nil, err
 	}
 	controllers := upper(c.List("controller.listener.names"))
+	interBroker, named := c.namedInterBroker()
 	for i := range listeners {
 		l := &listeners[i]
 		l.Controller = slices.Contains(controllers, l.Name)
 		if l.Protocol, err = c.protocolOf(l.Name, l.Controller, protocols); err != nil {
+			return nil, err
+		}
+		if err := supported(*l, l.Controller || named && l.Name == interBroker); err != nil {
 			return nil, err
 		}
 		// A host left out (PLAINTEXT://:9092) is the node's to find out, as if nothing were advertised; Kafka takes the machine's
@@ -234,21 +238,37 @@ func (c *Config) protocolOf(name string, controller bool, protocols map[string]s
 	case !ok:
 		return "", fmt.Errorf("listener.security.protocol.map: no security protocol for listener %s; add %s:PLAINTEXT", name, name)
 	}
-	if protocol != Plaintext {
-		return "", fmt.Errorf("listener %s: security protocol %s is not supported yet, only PLAINTEXT", name, protocol)
-	}
 	return protocol, nil
+}
+
+// supported refuses what is not there yet; nodes says that the listener is for nodes.
+func supported(l Listener, nodes bool) error {
+	switch {
+	case l.Protocol == Plaintext || l.Protocol == SSL && nodes:
+		return nil
+	case l.Protocol == SSL:
+		return fmt.Errorf("listener %s: security protocol SSL is not supported yet for clients, only PLAINTEXT; if it is for nodes add inter.broker.listener.name=%s", l.Name, l.Name)
+	}
+	return fmt.Errorf("listener %s: security protocol %s is not supported yet, only PLAINTEXT, and SSL between nodes", l.Name, l.Protocol)
+}
+
+// namedInterBroker is the listener that brokers use among each other, if a setting says so.
+func (c *Config) namedInterBroker() (name string, ok bool) {
+	if name := c.String("inter.broker.listener.name"); name != "" {
+		return strings.ToUpper(name), true
+	}
+	return c.String("security.inter.broker.protocol"), c.IsSet("security.inter.broker.protocol")
 }
 
 // InterBrokerListener is the name of the listener that brokers use among each other: the one that is set, else the one
 // named PLAINTEXT, else the first that is not a controller's.
 func (c *Config) InterBrokerListener() string {
-	if name := c.String("inter.broker.listener.name"); name != "" {
-		return strings.ToUpper(name)
+	name, named := c.namedInterBroker()
+	if named {
+		return name
 	}
-	name := c.String("security.inter.broker.protocol")
 	listeners, err := c.Listeners()
-	if err != nil || c.IsSet("security.inter.broker.protocol") {
+	if err != nil {
 		return name
 	}
 	for _, l := range listeners {

@@ -37,11 +37,13 @@ const (
 	NotSupported
 	// NotApplicable means that the property steers something that kaja does not have. The given value has no effect.
 	NotApplicable
+	// NoTLS means that the property is about TLS, and no listener of nodes is SSL. The given value has no effect.
+	NoTLS
 )
 
 // String is fit for a log line.
 func (k ReportKind) String() string {
-	return [...]string{"unknown property: ignored", "not supported yet: ignored", "does not apply to kaja: ignored"}[k]
+	return [...]string{"unknown property: ignored", "not supported yet: ignored", "does not apply to kaja: ignored", "no listener is SSL: ignored"}[k]
 }
 
 // Report is one given property that has no effect. It never holds the value of a password.
@@ -87,6 +89,8 @@ func Load(s Sources) (*Config, []Report, error) {
 	}
 	if len(errs) == 0 {
 		errs = append(errs, c.Check(s.Hostname))
+		reports = append(reports, c.unusedTLS()...)
+		slices.SortStableFunc(reports, func(a, b Report) int { return strings.Compare(a.Name, b.Name) })
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, reports, err

@@ -44,6 +44,10 @@ func (c *Config) Secret() []byte {
 	return nil
 }
 
+// ProvesNodes reports whether the node can prove to others that it is one of their cluster, by a secret or by certificates.
+// Without it it is alone for good.
+func (c *Config) ProvesNodes() bool { return c.Secret() != nil || c.NodeTLS() }
+
 // Quorum is the controllers that the settings name. hostname is the machine's own name, "" if unknown; it serves to
 // recognise the node's own address.
 func (c *Config) Quorum(hostname string) (Quorum, error) {

@@ -29,6 +29,7 @@ const (
 	closeDescriptors
 	closeHandshake
 	closeNotReady
+	closeTLS
 	closeHandedOver // the connection goes on in other hands
 	closeKinds
 )
@@ -53,6 +54,7 @@ var closeTexts = [closeKinds]struct{ label, text string }{
 	closeDescriptors:        {"descriptors", "descriptors run short, the rest is for files"},
 	closeHandshake:          {"handshake", "somebody did not prove to be a node of this cluster"},
 	closeNotReady:           {"not_ready", ""},
+	closeTLS:                {"tls", "TLS handshake failed"},
 	closeHandedOver:         {"handed_over", ""},
 }
 

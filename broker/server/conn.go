@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kajamq/kaja/raftctl/peer"
 	"github.com/kajamq/kaja/wire"
 )
 
@@ -37,6 +38,7 @@ type conn struct {
 	srv    *Server
 	lis    *listener
 	nc     net.Conn
+	secure *peer.SecureConn // nc, on a listener with TLS; nil elsewhere
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -51,6 +53,7 @@ type conn struct {
 	rawIn     *rawReader          // nil where a read always waits
 	started   bool                // a complete request has arrived, or a node has proven who it is
 	served    bool                // requests are, at last
+	trusted   bool                // the other side has shown a certificate, or is a node
 	handOver  func()              // gives nc to others when the connection ends; nil: it is closed
 	kept      int                 // answers in a row that were kept back
 	keptBytes int                 // of the requests that they answer
@@ -78,10 +81,14 @@ type conn struct {
 
 func newConn(s *Server, l *listener, nc net.Conn, id uint64) *conn {
 	c := &conn{info: NewConn(id, l.name, nc.LocalAddr(), nc.RemoteAddr()), srv: s, lis: l, nc: nc}
+	if l.tls != nil {
+		c.secure = l.tls.Server(nc)
+		c.nc = c.secure
+	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.cond.L = &c.mu
 	c.claim.evict = func(err error) { c.fail(closeSlowFrame, err) }
-	c.raw, c.rawIn = newRawSender(nc), newRawReader(nc)
+	c.raw, c.rawIn = newRawSender(c.nc), newRawReader(c.nc)
 	return c
 }
 
@@ -205,13 +212,17 @@ func (c *conn) linger(kind closeKind) {
 	case closePeer, closeIdle, closeIO, closeSlowReader, closeSlowFrame, closeHandshake, closeNotReady:
 		return
 	}
-	if _, ok := c.nc.(interface{ CloseWrite() error }); !ok {
+	nc := c.nc
+	if kind == closeTLS && c.secure != nil {
+		nc = c.secure.NetConn() // there is no TLS to end
+	}
+	if _, ok := nc.(interface{ CloseWrite() error }); !ok {
 		return
 	}
-	closeWrite(c.nc)
-	_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
+	closeWrite(nc)
+	_ = nc.SetReadDeadline(time.Now().Add(lingerTime))
 	for left := lingerBytes; left > 0; {
-		n, err := c.nc.Read(c.in.look[:])
+		n, err := nc.Read(c.in.look[:])
 		if err != nil {
 			return
 		}

@@ -11,6 +11,9 @@
 // A read takes what has arrived, several requests of a client that pipelines among it; their answers leave together,
 // once the reader would block for more input, after a bound of answers and bytes, or after a millisecond.
 //
+// On a listener with TLS the reader begins with its handshake, which has a deadline of its own and counts as a connection like any
+// other; nothing is read before its end. There is no sendfile there: what it would send is copied.
+//
 // Goroutines: one acceptor a bound address, one reader a connection, one writer a connection while responses are
 // pending that the reader does not write itself. All are joined by Server.Close. Timers: one per server, and only while
 // a request waits for the budget; one per connection whose peer has stopped sending while answers are owed; one per connection

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kajamq/kaja/raftctl/peer"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -18,8 +19,10 @@ type Listener struct {
 	// Addrs are host:port pairs. The first must bind. A further one whose address family this machine lacks is
 	// skipped and logged. Port 0 in a further one takes the port that the first was given.
 	Addrs []string
-	// Protocol is Kafka's name of the security protocol. Only PLAINTEXT is served.
+	// Protocol is Kafka's name of the security protocol: PLAINTEXT or SSL.
 	Protocol string
+	// TLS makes the connections of an SSL listener secure; nil on any other.
+	TLS *peer.TLS
 	// Peers: a connection that opens with the preamble of nodes is handed to Options.Peers.
 	Peers bool
 	// Early: requests are served from ServeNodes on, before clients are.
@@ -45,7 +48,7 @@ type Limits struct {
 	// MaxFrameBytes is socket.request.max.bytes, inclusive. Default 100 MiB.
 	MaxFrameBytes int
 	// MaxUnauthenticatedFrameBytes holds instead of MaxFrameBytes on a listener that is not PLAINTEXT until the peer
-	// is authenticated. Default 64 KiB.
+	// is authenticated: has shown a certificate that is trusted, or proven to be a node. Default 64 KiB.
 	MaxUnauthenticatedFrameBytes int
 	// RequestBytes is queued.max.request.bytes: the memory of all requests that are being read, decoded or handled in
 	// stage one. Default: a quarter of the machine's memory, at most 1 GiB. Small requests have up to 16 MiB (never
@@ -107,8 +110,11 @@ const (
 // forEver stands for no idle time. It fits any deadline.
 const forEver = 100 * 365 * 24 * time.Hour
 
-// ProtocolPlaintext is the security protocol without encryption or authentication.
-const ProtocolPlaintext = "PLAINTEXT"
+// The security protocols that are served.
+const (
+	ProtocolPlaintext = "PLAINTEXT" // without encryption or authentication
+	ProtocolSSL       = "SSL"       // TLS
+)
 
 func orDefault[T int | int64 | time.Duration](v *T, def T) {
 	if *v == 0 {
@@ -170,9 +176,11 @@ func (o *Options) validate() error {
 			return fmt.Errorf("listener %s is given twice", l.Name)
 		case len(l.Addrs) == 0:
 			return fmt.Errorf("listener %s has no address", l.Name)
-		case l.Protocol != ProtocolPlaintext:
-			return fmt.Errorf("listener %s: security protocol %q is not supported yet, only %s", l.Name, l.Protocol,
-				ProtocolPlaintext)
+		case l.Protocol != ProtocolPlaintext && l.Protocol != ProtocolSSL:
+			return fmt.Errorf("listener %s: security protocol %q is not supported yet, only %s and %s", l.Name, l.Protocol,
+				ProtocolPlaintext, ProtocolSSL)
+		case (l.Protocol == ProtocolSSL) != (l.TLS != nil):
+			return fmt.Errorf("listener %s: security protocol %s, and TLS %v", l.Name, l.Protocol, l.TLS != nil)
 		}
 		seen[l.Name] = true
 	}

@@ -64,6 +64,7 @@ func (c *conn) meet() (closeKind, error) {
 		return closeHandshake, fmt.Errorf("%d bytes lie before the handshake's end", len(nc.prefix))
 	}
 	c.info.SetPeer(id)
+	c.trusted = true
 	c.claim.node = true
 	c.in.w = copy(c.in.look[:], nc.prefix)
 	now := time.Now()
@@ -117,6 +118,9 @@ type prefixed struct {
 	net.Conn
 	prefix []byte
 }
+
+// NetConn is the connection itself.
+func (p *prefixed) NetConn() net.Conn { return p.Conn }
 
 // Read implements net.Conn.
 func (p *prefixed) Read(b []byte) (int, error) {

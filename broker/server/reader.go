@@ -19,8 +19,8 @@ const (
 
 // readLoop reads and handles requests until the connection ends, and says why it did.
 func (c *conn) readLoop() (closeKind, error) {
-	if err := c.armRead(time.Now().Add(c.srv.limits.FirstRequest)); err != nil {
-		return c.readKind(err)
+	if kind, err := c.begin(); kind != closePeer || err != nil {
+		return kind, err
 	}
 	for {
 		size, err := c.readSize()
@@ -32,6 +32,9 @@ func (c *conn) readLoop() (closeKind, error) {
 				return kind, err
 			}
 			continue
+		}
+		if c.secure == nil && !c.started && opensTLS(size) && size > c.frameLimit() {
+			return closeTLS, fmt.Errorf("the other side speaks TLS, and listener %s is %s", c.lis.name, c.lis.protocol)
 		}
 		if !c.served {
 			if err := c.awaitService(); err != nil {
@@ -66,7 +69,7 @@ func (c *conn) readLoop() (closeKind, error) {
 
 // frameLimit is the largest frame that is accepted now.
 func (c *conn) frameLimit() int {
-	if c.lis.protocol != ProtocolPlaintext && !c.info.authenticated() {
+	if c.lis.protocol != ProtocolPlaintext && !c.trusted && !c.info.authenticated() {
 		return min(c.srv.limits.MaxUnauthenticatedFrameBytes, c.srv.limits.MaxFrameBytes)
 	}
 	return c.srv.limits.MaxFrameBytes

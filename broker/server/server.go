@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kajamq/kaja/raftctl/peer"
 )
 
 // Server accepts connections on its listeners and hands their requests to the routes.
@@ -44,6 +46,7 @@ type Server struct {
 // listener is a Listener and what it is bound to.
 type listener struct {
 	name, protocol string
+	tls            *peer.TLS // nil where connections are plain
 	peers, early   bool
 	accepting      bool // its acceptors run
 	addrs          []string
@@ -72,7 +75,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.metrics = m
 	for _, l := range o.Listeners {
-		s.listeners = append(s.listeners, &listener{name: l.Name, protocol: l.Protocol, peers: l.Peers, early: l.Early, addrs: l.Addrs, requests: m.forListener(l.Name)})
+		s.listeners = append(s.listeners, &listener{name: l.Name, protocol: l.Protocol, tls: l.TLS, peers: l.Peers, early: l.Early, addrs: l.Addrs, requests: m.forListener(l.Name)})
 	}
 	return s, nil
 }

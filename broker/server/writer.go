@@ -19,6 +19,9 @@ const (
 	sendfileMin = 32 << 10
 	// writeChunk bounds one write, so that a slow client is seen to make progress; in bytes.
 	writeChunk = 256 << 10
+	// secureChunk is writeChunk on TLS: a record, which is a system call of its own anyway, and a write whose deadline passes
+	// half-way leaves a TLS connection that cannot be written to any more.
+	secureChunk = 16 << 10
 )
 
 // sourceError is a failure to read what was to be sent.
@@ -261,9 +264,13 @@ func (w *writer) flush(more bool) error {
 
 // send writes b. It fails with os.ErrDeadlineExceeded once the client has taken nothing for the stall time.
 func (w *writer) send(b []byte, more bool) error {
+	chunk := writeChunk
+	if w.c.secure != nil {
+		chunk = secureChunk
+	}
 	for len(b) > 0 {
 		w.c.armWrite(false)
-		n, err := w.c.sendSome(b[:min(len(b), writeChunk)], more)
+		n, err := w.c.sendSome(b[:min(len(b), chunk)], more)
 		b = b[n:]
 		w.sent += int64(n)
 		if err != nil && !w.c.outlives(err, int64(n)) {

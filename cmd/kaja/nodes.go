@@ -64,8 +64,8 @@ func (c *nodeCommands) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "token [server.properties]", Short: "Print what another node needs to join the cluster of the node on this machine",
 		Long: `Print what another node needs to join the cluster of the node on this machine: its address, the cluster's id and its
-secret in one string. Whoever has it can join: treat it as a password. A node that others cannot reach is told what to set
-first.`,
+secret in one string. Whoever has it can join: treat it as a password. Where nodes prove themselves by certificates instead of a
+secret it holds none, and the other node needs a certificate of its own. A node that others cannot reach is told what to set first.`,
 	}
 	load := c.local(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
@@ -95,6 +95,10 @@ func (c *nodeCommands) addCommand() *cobra.Command {
 		}
 		t, err := c.tokenOf(cfg)
 		if err != nil {
+			return err
+		}
+		if cfg.NodeTLS() {
+			_, err = fmt.Fprintf(c.stdout, "Run this on the new machine, with listeners and ssl.* settings like this node's and a certificate of its own in the file:\n\n  kaja start server.properties --join %s --token %s\n", t.Address, t)
 			return err
 		}
 		_, err = fmt.Fprintf(c.stdout, "Run this on the new machine; the port must be reachable from the others:\n\n  kaja start --set listeners=PLAINTEXT://:9092 --join %s --token %s\n", t.Address, t)

@@ -21,7 +21,7 @@ const tokenPrefix = "kaja1."
 type token struct {
 	Address   string `json:"a"` // host:port where a node of the cluster takes other nodes
 	ClusterID string `json:"c"`
-	Secret    string `json:"s"`
+	Secret    string `json:"s,omitempty"` // "": nodes prove themselves by certificates, which no token holds
 }
 
 // String is the token as people copy it.
@@ -43,7 +43,7 @@ func parseToken(text string) (token, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &t)
 	}
-	if err != nil || t.ClusterID == "" || t.Secret == "" {
+	if err != nil || t.ClusterID == "" || t.Address == "" {
 		return t, errors.New("--token: the token is cut short or damaged; copy it whole")
 	}
 	return t, nil
@@ -61,7 +61,10 @@ func (f *startFlags) joinSettings() ([]string, error) {
 		if at == "" {
 			at = t.Address
 		}
-		set = append(set, "kaja.cluster.secret="+t.Secret, "kaja.cluster.id="+t.ClusterID)
+		set = append(set, "kaja.cluster.id="+t.ClusterID)
+		if t.Secret != "" {
+			set = append(set, "kaja.cluster.secret="+t.Secret)
+		}
 	}
 	if at != "" {
 		set = append(set, "controller.quorum.bootstrap.servers="+at)
@@ -72,7 +75,13 @@ func (f *startFlags) joinSettings() ([]string, error) {
 // numberNode finds out the node.id of a node that joins and was given none: the one that its directory has, else the next
 // that the cluster has free.
 func (a *app) numberNode(ctx context.Context, f startFlags, cfg *config.Config) (startFlags, error) {
-	if f.join == "" && f.token == "" || cfg.IsSet("node.id") || cfg.IsSet("broker.id") {
+	if f.join == "" && f.token == "" {
+		return f, nil
+	}
+	if !cfg.ProvesNodes() {
+		return f, unproven(f)
+	}
+	if cfg.IsSet("node.id") || cfg.IsSet("broker.id") {
 		return f, nil
 	}
 	logger, _ := newLogger(a.stderr, cfg, a.terminal)
@@ -82,6 +91,16 @@ func (a *app) numberNode(ctx context.Context, f startFlags, cfg *config.Config) 
 	}
 	f.set = append(slices.Clone(f.set), fmt.Sprintf("node.id=%d", id))
 	return f, nil
+}
+
+// unproven refuses to join without a proof that this node may.
+func unproven(f startFlags) error {
+	if f.token == "" {
+		return &broker.StartError{What: "join a cluster", Err: errors.New("nothing proves that this node may"),
+			Todo: "Give --token as `kaja node token` prints it on a running node, or kaja.cluster.secret as the others have it."}
+	}
+	return &broker.StartError{What: "join a cluster", Err: errors.New("its nodes prove themselves by certificates, and this one has none"),
+		Todo: "Give this node listeners and ssl.* settings as the others have them, and a certificate of its own (docs/cluster.md, \"Mutual TLS\")."}
 }
 
 // devNode makes a cluster in this process instead of one node.

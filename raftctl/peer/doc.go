@@ -15,6 +15,10 @@
 // a time. The handshake says who is at the other end; it does not encrypt, so a network on which strangers can write into
 // connections of others needs TLS below it.
 //
+// Credentials with TLS bring it: connections are made secure before the handshake (Credentials.Dialer, TLS.Server), and what the
+// proofs are made with is the secret, if there is one, and then 32 bytes that the two ends of this TLS connection share (RFC 5705).
+// Without a secret the certificates are the proof, which both sides have shown by then.
+//
 // A connection of kind Call carries one question and its answer, each JSON after a big-endian uint32 length: Former uses it
 // to form a cluster out of nodes that list each other. Every node lets one node found the cluster, once for all, and writes
 // that down before it says so; that is what keeps two clusters from coming into being.

@@ -15,8 +15,9 @@ import (
 type FormerOptions struct {
 	Self   Candidate
 	Listed []string // host:port of every node that is asked, this one among them if it shall found
-	Secret []byte
-	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Credentials is what this node and the others prove themselves by; Dial makes connections as they want them.
+	Credentials Credentials
+	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)
 	// NewClusterID draws the id of a new cluster.
 	NewClusterID func() string
 	// Adopt writes down the cluster id and who founds it ("" for a cluster that exists); both are durable when Adopt
@@ -168,7 +169,7 @@ func (f *Former) ask(ctx context.Context, adopt string) (answers map[string]Cand
 }
 
 func (f *Former) askOne(ctx context.Context, addr, adopt string) (Candidate, error) {
-	identity, err := NewIdentity(f.Self().ID, f.o.Secret)
+	identity, err := f.o.Credentials.Identity(f.Self().ID)
 	if err != nil {
 		return Candidate{}, err
 	}

@@ -62,18 +62,13 @@ var ErrHandshake = errors.New("the handshake between nodes failed")
 // Identity is what a node proves and asks for. Immutable; safe for concurrent use.
 type Identity struct {
 	self   ID
-	secret []byte
+	secret []byte // nil where certificates are the proof
+	secure bool   // connections are TLS
 }
 
-// NewIdentity refuses a secret of fewer than MinSecret bytes.
+// NewIdentity is Credentials.Identity of a secret alone.
 func NewIdentity(self ID, secret []byte) (*Identity, error) {
-	if len(secret) < MinSecret {
-		return nil, fmt.Errorf("the cluster secret has %d bytes, the least is %d", len(secret), MinSecret)
-	}
-	if len(self.ClusterID) > maxClusterID {
-		return nil, fmt.Errorf("the cluster id has %d bytes, the most is %d", len(self.ClusterID), maxClusterID)
-	}
-	return &Identity{self: self, secret: bytes.Clone(secret)}, nil
+	return Credentials{Secret: secret}.Identity(self)
 }
 
 // Self is who this node is.
@@ -83,6 +78,10 @@ func (i *Identity) Self() ID { return i.self }
 // about the other node before this one proves anything; its error ends the handshake. Deadlines of conn are gone
 // afterwards.
 func (i *Identity) Dial(conn net.Conn, kind Kind, expect func(ID) error) (ID, error) {
+	key, err := i.key(conn)
+	if err != nil {
+		return ID{}, err
+	}
 	if err := conn.SetDeadline(time.Now().Add(HandshakeTimeout)); err != nil {
 		return ID{}, fmt.Errorf("set deadline: %w", err)
 	}
@@ -106,10 +105,10 @@ func (i *Identity) Dial(conn net.Conn, kind Kind, expect func(ID) error) (ID, er
 		return other, fmt.Errorf("%w: %w", ErrHandshake, err)
 	}
 	t = appendMessage(appendMessage(t, mine), theirs)
-	if _, err := conn.Write(appendMessage(nil, i.proof("dialer", t))); err != nil {
+	if _, err := conn.Write(appendMessage(nil, proof(key, "dialer", t))); err != nil {
 		return other, fmt.Errorf("send proof: %w", err)
 	}
-	if err := i.verify(conn, "acceptor", t); err != nil {
+	if err := i.verify(conn, key, "acceptor", t); err != nil {
 		return other, err
 	}
 	return other, conn.SetDeadline(time.Time{})
@@ -118,6 +117,10 @@ func (i *Identity) Dial(conn net.Conn, kind Kind, expect func(ID) error) (ID, er
 // Accept answers the handshake on conn, from its first byte on; the caller owns conn, also after an error. admit is asked
 // once the other node has proven who it is. Deadlines of conn are gone afterwards.
 func (i *Identity) Accept(conn net.Conn, admit func(Kind, ID) error) (Kind, ID, error) {
+	key, err := i.key(conn)
+	if err != nil {
+		return 0, ID{}, err
+	}
 	if err := conn.SetDeadline(time.Now().Add(HandshakeTimeout)); err != nil {
 		return 0, ID{}, fmt.Errorf("set deadline: %w", err)
 	}
@@ -147,7 +150,7 @@ func (i *Identity) Accept(conn net.Conn, admit func(Kind, ID) error) (Kind, ID, 
 		return kind, other, fmt.Errorf("send hello: %w", err)
 	}
 	t = appendMessage(appendMessage(t, theirs), mine)
-	if err := i.verify(conn, "dialer", t); err != nil {
+	if err := i.verify(conn, key, "dialer", t); err != nil {
 		return kind, other, err
 	}
 	// After the proof, so that what is said about another cluster's node is about a node. Which cluster this is, the hello has
@@ -158,7 +161,7 @@ func (i *Identity) Accept(conn net.Conn, admit func(Kind, ID) error) (Kind, ID, 
 	if err := admit(kind, other); err != nil {
 		return kind, other, fmt.Errorf("%w: %w", ErrHandshake, err)
 	}
-	if _, err := conn.Write(appendMessage(nil, i.proof("acceptor", t))); err != nil {
+	if _, err := conn.Write(appendMessage(nil, proof(key, "acceptor", t))); err != nil {
 		return kind, other, fmt.Errorf("send proof: %w", err)
 	}
 	return kind, other, conn.SetDeadline(time.Time{})
@@ -196,19 +199,22 @@ func parseHello(b []byte) (ID, error) {
 	}, nil
 }
 
-func (i *Identity) proof(role string, transcript []byte) []byte {
-	h := hmac.New(sha256.New, i.secret)
+func proof(key []byte, role string, transcript []byte) []byte {
+	h := hmac.New(sha256.New, key)
 	h.Write([]byte(role)) // a hash never fails
 	h.Write(transcript)
 	return h.Sum(nil)
 }
 
-func (i *Identity) verify(conn io.Reader, role string, transcript []byte) error {
+func (i *Identity) verify(conn io.Reader, key []byte, role string, transcript []byte) error {
 	got, err := readMessage(conn)
 	if err != nil {
 		return fmt.Errorf("read proof: %w", err)
 	}
-	if !hmac.Equal(got, i.proof(role, transcript)) {
+	if !hmac.Equal(got, proof(key, role, transcript)) {
+		if len(i.secret) == 0 {
+			return fmt.Errorf("%w: the other node has a secret, and this one has none: set kaja.cluster.secret on both, or on neither", ErrHandshake)
+		}
 		return fmt.Errorf("%w: the other node does not have this cluster's secret", ErrHandshake)
 	}
 	return nil

@@ -169,7 +169,7 @@ func TestProofsAreBound(t *testing.T) {
 	seen := map[string]string{}
 	for _, role := range []string{"dialer", "acceptor"} {
 		for kind := Raft; kind <= Call; kind++ {
-			p := hex.EncodeToString(i.proof(role, append(bytes.Clone(magic[:]), version, byte(kind), 0, 0)))
+			p := hex.EncodeToString(proof(i.secret, role, append(bytes.Clone(magic[:]), version, byte(kind), 0, 0)))
 			if other, ok := seen[p]; ok {
 				t.Errorf("%s %d has the proof of %s", role, kind, other)
 			}

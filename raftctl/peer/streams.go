@@ -167,6 +167,9 @@ func (c *stream) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// NetConn is the connection itself.
+func (c *stream) NetConn() net.Conn { return c.Conn }
+
 // Close implements net.Conn.
 func (c *stream) Close() error {
 	c.of.mu.Lock()

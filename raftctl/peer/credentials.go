@@ -1,0 +1,102 @@
+package peer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+)
+
+// DialFunc is net.Dialer.DialContext.
+type DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// Credentials is what a node proves to be one of its cluster by: the secret, certificates, or both.
+type Credentials struct {
+	Secret []byte // nil: certificates are the proof, on both sides of every connection
+	TLS    *TLS   // nil: connections are plain, and the secret is the proof
+}
+
+// Identity is a node that proves itself by c. It refuses a secret of fewer than MinSecret bytes, and no proof at all.
+func (c Credentials) Identity(self ID) (*Identity, error) {
+	if n := len(c.Secret); n < MinSecret && (n > 0 || c.TLS == nil) {
+		return nil, fmt.Errorf("the cluster secret has %d bytes, the least is %d", n, MinSecret)
+	}
+	if len(self.ClusterID) > maxClusterID {
+		return nil, fmt.Errorf("the cluster id has %d bytes, the most is %d", len(self.ClusterID), maxClusterID)
+	}
+	return &Identity{self: self, secret: bytes.Clone(c.Secret), secure: c.TLS != nil}, nil
+}
+
+// Dialer makes the connections that dial makes secure, if c has TLS. Why a node cannot be spoken with goes to logger, once until
+// it is another reason.
+func (c Credentials) Dialer(dial DialFunc, logger *slog.Logger) DialFunc {
+	if c.TLS == nil {
+		return dial
+	}
+	said := &complaints{logger: logger, last: map[string]string{}}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		conn, err := c.TLS.Client(ctx, raw, host)
+		if err != nil {
+			if ctx.Err() == nil {
+				said.about(addr, err)
+			}
+			return nil, fmt.Errorf("TLS handshake with %s: %w", addr, err)
+		}
+		conn.refused = func(err error) { said.about(addr, err) }
+		return conn, nil
+	}
+}
+
+// maxComplaints bounds how many addresses are remembered.
+const maxComplaints = 1024
+
+// complaints logs a reason once for each address. Safe for concurrent use.
+type complaints struct {
+	logger *slog.Logger
+	mu     sync.Mutex
+	last   map[string]string
+}
+
+func (c *complaints) about(addr string, err error) {
+	why := err.Error()
+	c.mu.Lock()
+	known := c.last[addr] == why
+	if len(c.last) >= maxComplaints {
+		clear(c.last)
+	}
+	c.last[addr] = why
+	c.mu.Unlock()
+	if !known {
+		c.logger.Warn("no secure connection to a node", slog.String("address", addr), slog.Any("err", err))
+	}
+}
+
+// key is what proofs on conn are made with.
+func (i *Identity) key(conn net.Conn) ([]byte, error) {
+	if !i.secure {
+		return i.secret, nil
+	}
+	c := secureOf(conn)
+	switch {
+	case c == nil:
+		return nil, fmt.Errorf("%w: the connection is not secure", ErrHandshake)
+	case len(i.secret) == 0 && !c.Verified():
+		return nil, fmt.Errorf("%w: the other side has shown no certificate", ErrHandshake)
+	}
+	bound, err := c.binding()
+	if err != nil {
+		return nil, errors.Join(ErrHandshake, err)
+	}
+	return append(bytes.Clone(i.secret), bound...), nil
+}
