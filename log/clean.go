@@ -160,6 +160,9 @@ func (l *Log) Clean(ctx context.Context, p CleanPlan, o CleanOptions) (CleanStat
 	}
 	l.flushMu.Lock()
 	err := l.finish() // an output beside a swap that is not finished would undo it after a crash
+	if err == nil && l.RecoveryPoint() < p.End {
+		err = l.flushAll(true) // the first records of an epoch may go: then only the checkpoint tells where it begins
+	}
 	l.flushMu.Unlock()
 	if err != nil {
 		return CleanStats{}, fmt.Errorf("compact %s: %w", l.Dir(), err)

@@ -70,6 +70,10 @@ func (c *epochs) synced() {
 	}
 }
 
+// rebuilt notes that every entry was taken from the batches, before any is appended. The next flush writes the file, and another
+// start without one would do the same: so it is not ahead, and leaves the recovery point where it is.
+func (c *epochs) rebuilt() { c.dirty, c.ahead = true, false }
+
 // durable notes that the file durably holds every entry.
 func (c *epochs) durable() { c.dirty, c.ahead = false, false }
 

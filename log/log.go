@@ -357,7 +357,8 @@ func (l *Log) RebuildEpochs(limit wire.LeaderEpoch) error {
 		}
 	}
 	c.truncateStart(l.StartOffset())
-	c.dirty = true
+	c.rebuilt()
+	c.ahead, c.lacks = l.epochs.ahead, l.epochs.lacks // of what the file lacked before
 	l.epochs = c
 	return l.noteEpochsLocked()
 }

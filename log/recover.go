@@ -304,7 +304,7 @@ func (op *opening) replay(ctx context.Context, s *segment, sc *scanner, next wir
 			err = &CorruptError{File: sc.name(), Pos: at, Reason: "offsets do not ascend"}
 		}
 		if err == nil {
-			op.epochs.assign(h.leaderEpoch, h.base)
+			op.epochs.assign(h.leaderEpoch, op.began(h.leaderEpoch, next, h.base))
 			err = op.noteLocked(s, &h, b, at)
 		}
 		if err != nil {
@@ -312,6 +312,17 @@ func (op *opening) replay(ctx context.Context, s *segment, sc *scanner, next wir
 		}
 		next = h.last + 1
 	}
+}
+
+// began is where an epoch begins whose first batch that is left lies at base, after others that end at end. Compaction may have
+// taken its first records; the checkpoint has told then where they were.
+func (op *opening) began(epoch wire.LeaderEpoch, end, base wire.Offset) wire.Offset {
+	for _, e := range op.told {
+		if e.epoch == epoch && e.start >= end && e.start < base {
+			return e.start
+		}
+	}
+	return base
 }
 
 // loadProducersAt loads the producer state as of end.
@@ -458,7 +469,7 @@ func (op *opening) loadEpochs() error {
 		return err
 	}
 	op.logger.Warn("rebuilding the leader-epoch checkpoint", "file", name, "err", err)
-	op.epochs = epochs{dirty: true}
+	op.epochs = epochs{}
 	for i, s := range op.segments {
 		if !op.o.Clean && op.reaches(i) {
 			break // it is read again, with its checksums, and tells its epochs then
@@ -471,6 +482,7 @@ func (op *opening) loadEpochs() error {
 			return err
 		}
 	}
+	op.epochs.rebuilt()
 	return op.writeEpochsLocked()
 }
 
