@@ -83,7 +83,7 @@ func (c *epochs) note(epoch wire.LeaderEpoch, start wire.Offset) {
 		return
 	}
 	c.bare = true
-	c.dirty = c.dirty || !c.settled()
+	c.dirty = c.dirty || !c.settled() && !c.behind()
 }
 
 // put adds the entry, unless it or a later one is known there already. Entries that contradict it (a start at or beyond
@@ -103,14 +103,26 @@ func (c *epochs) put(epoch wire.LeaderEpoch, start wire.Offset) bool {
 // settled reports whether the file holds what a start has to find: all entries but a bare one, and at most others that begin
 // where the bare one does, at the end of the log.
 func (c *epochs) settled() bool {
-	entries, file := c.written(), c.file
+	return slices.Equal(c.written(), c.filed())
+}
+
+// filed are the entries of the file, without those that begin where a bare one does.
+func (c *epochs) filed() []epochEntry {
+	file := c.file
 	if c.bare {
-		last := c.entries[len(entries)]
+		last := c.entries[len(c.entries)-1]
 		for len(file) > 0 && file[len(file)-1].start >= last.start {
 			file = file[:len(file)-1]
 		}
 	}
-	return slices.Equal(entries, file)
+	return file
+}
+
+// behind reports whether the file lacks only what ahead says.
+func (c *epochs) behind() bool {
+	entries, file := c.written(), c.filed()
+	n := len(file)
+	return c.ahead && n < len(entries) && slices.Equal(entries[:n], file) && entries[n].start >= c.lacks
 }
 
 // written are the entries without a bare one.

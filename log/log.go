@@ -326,7 +326,7 @@ func (l *Log) AssignEpochStart(e wire.LeaderEpoch, start wire.Offset) error {
 	}
 	defer l.mu.Unlock()
 	l.epochs.note(e, start)
-	if l.epochs.settled() {
+	if l.epochs.settled() || l.epochs.behind() {
 		return nil
 	}
 	return l.noteEpochsLocked()

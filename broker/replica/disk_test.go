@@ -155,7 +155,10 @@ func TestFullDiskIsNotFinal(t *testing.T) {
 					p := k.part("t", 0)
 					k.append(p, records(1, 100), -1)
 					synctest.Wait()
-					k.apply(change("t", 1)) // a new epoch, so that the next append has to write the epochs
+					k.apply(change("t", 1))
+					if err := p.plog().Roll(); err != nil { // so that the next flush has to write the epochs
+						t.Fatal(err)
+					}
 					rule := fs.Add(faultfs.Rule{Op: faultfs.OpWrite, Path: file, Err: cause})
 					a, err := p.AppendAsLeader(k.validate(p, records(1, 10)), wire.NoLeaderEpoch, -1)
 					if err == nil {
