@@ -309,8 +309,10 @@ func (b *Broker) join(ctx context.Context) error {
 	}
 	b.epoch.CompareAndSwap(0, int64(epoch)) // it may have had to register again already
 	b.producerIDs = b.newProducerIDs()
+	b.applying.Lock() // metadata are published already
 	b.groups = b.newGroups()
 	b.txns = b.newTxns()
+	b.applying.Unlock()
 	if err := b.openReplicas(ctx, dirs, before); err != nil {
 		return err
 	}

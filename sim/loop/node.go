@@ -261,7 +261,7 @@ func (n *node) open(i int, t *image.Topic) {
 
 // write is the checkpoint of a partition.
 func (n *node) write(p *part) {
-	n.checkpoints[p.i] = checkpoint{recovery: p.plog.FlushedOffset(), start: p.plog.StartOffset(), hw: p.state.HW()}
+	n.checkpoints[p.i] = checkpoint{recovery: p.plog.RecoveryPoint(), start: p.plog.StartOffset(), hw: p.state.HW()}
 }
 
 func (n *node) tickCheckpoint() {

@@ -154,7 +154,7 @@ func (p *part) moved(ch replica.Change) {
 
 func (p *part) flush() {
 	p.flushing = false
-	if err := p.plog.Flush(); err != nil {
+	if err := p.plog.FlushRecords(); err != nil {
 		p.n.c.violated("node %d: flush: %v", p.n.id, err)
 		return
 	}
