@@ -106,13 +106,7 @@ func deletedMeanwhile(t *testing.T, seed uint64, leads bool) {
 	sameLogs(t, nodes, "t", 1)
 	sameLogs(t, nodes, "stays", 1)
 	for topic, h := range map[string]*history.History{"t": fresh, "stays": kept} {
-		read, err := ReadTopic(t.Context(), c, "reader", topic)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := h.Check(read); err != nil {
-			t.Errorf("%s: %v", topic, err)
-		}
+		checkHistory(t, c, h, topic)
 	}
 	time.Sleep(65 * time.Second) // file.delete.delay.ms, and what heartbeats take
 	for _, n := range nodes {

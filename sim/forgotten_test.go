@@ -113,13 +113,7 @@ func forgotten(t *testing.T, seed uint64, when string) {
 	stop()
 	time.Sleep(2 * time.Second)
 	sameLogs(t, nodes, "t", 3)
-	log, err := ReadTopic(t.Context(), c, "reader", "t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Check(log); err != nil {
-		t.Error(err)
-	}
+	checkHistory(t, c, h, "t")
 }
 
 // The broker of the node that leads the metadata is forgotten: others lead its partitions, while the node goes on leading the

@@ -111,6 +111,7 @@ func hangOne(t *testing.T, seed uint64, ops []faultfs.Op, leads bool) error {
 	return nil
 }
 
+// checkHistory reads a topic whole and holds it against what its writers were told.
 func checkHistory(t *testing.T, c *Cluster, h *history.History, topic string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -120,7 +121,7 @@ func checkHistory(t *testing.T, c *Cluster, h *history.History, topic string) {
 		t.Fatal(err)
 	}
 	if err := h.Check(log); err != nil {
-		t.Error(err)
+		t.Errorf("%s: %v", topic, err)
 	}
 }
 

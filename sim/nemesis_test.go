@@ -157,15 +157,7 @@ func TestThreeNodesUnderNemeses(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		sameLogs(t, nodes, "t", 3)
 		sameLogs(t, nodes, "one", 1)
-		read, done := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer done()
-		log, err := ReadTopic(read, c, "reader", "t")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := history.Check(log); err != nil {
-			t.Error(err)
-		}
+		checkHistory(t, c, history, "t")
 		if history.Acked() < 500 || history.Failed() > 0 || committed < 10 {
 			t.Errorf("acknowledged %d records, given up %d, committed %d times; want 500 and more, 0, 10 and more", history.Acked(), history.Failed(), committed)
 		}

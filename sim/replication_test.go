@@ -182,15 +182,7 @@ func TestAnyOfThreeNodesMayDie(t *testing.T) {
 		whole(t, c, "t", time.Minute)
 		time.Sleep(2 * time.Second)
 		sameLogs(t, nodes, "t", 3)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
-		log, err := ReadTopic(ctx, c, "reader", "t")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := history.Check(log); err != nil {
-			t.Error(err)
-		}
+		checkHistory(t, c, history, "t")
 		if history.Acked() < 500 || history.Failed() > 0 {
 			t.Errorf("acknowledged %d records, given up %d; want 500 and more, and 0", history.Acked(), history.Failed())
 		}

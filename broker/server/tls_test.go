@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -99,15 +98,8 @@ func TestNodesOverTLS(t *testing.T) {
 func TestSegmentsOverTLS(t *testing.T) {
 	f, data := randomFile(t, 3<<20)
 	var open atomic.Int64
-	handle := func(_ context.Context, req *Request, w Responder) {
-		seed := uint64(req.CorrelationID)
-		w.ReplyFunc(func() []wire.Segment {
-			segs, _ := randomSegments(seed, f, data, &open)
-			return segs
-		})
-	}
 	ca := tlstest.NewCA(t, "nodes")
-	s, _ := start(t, heartbeatRoutes(handle), Limits{SendBufferBytes: 64 << 10}, onTLS(nodeTLS(t, ca)))
+	s, _ := start(t, heartbeatRoutes(replySegments(f, data, &open)), Limits{SendBufferBytes: 64 << 10}, onTLS(nodeTLS(t, ca)))
 	nc := tls.Client(dial(t, s), clientOf(t, ca))
 	const each = 40
 	sent := make(chan error, 1)

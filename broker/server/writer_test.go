@@ -57,19 +57,23 @@ func randomFile(t testing.TB, n int) (*os.File, []byte) {
 	return f, data
 }
 
+// replySegments answers with random pieces of memory and of f, drawn by the correlation id.
+func replySegments(f *os.File, data []byte, open *atomic.Int64) HandlerFunc {
+	return func(_ context.Context, req *Request, w Responder) {
+		seed := uint64(req.CorrelationID)
+		w.ReplyFunc(func() []wire.Segment {
+			segs, _ := randomSegments(seed, f, data, open)
+			return segs
+		})
+	}
+}
+
 // TestSegments sends answers made of random pieces of memory and of a file, by sendfile and copied, over TCP with small
 // socket buffers, from one shared descriptor to several clients at once.
 func TestSegments(t *testing.T) {
 	f, data := randomFile(t, 3<<20)
 	var open atomic.Int64
-	handle := func(_ context.Context, req *Request, w Responder) {
-		seed := uint64(req.CorrelationID)
-		w.ReplyFunc(func() []wire.Segment {
-			segs, _ := randomSegments(seed, f, data, &open)
-			return segs
-		})
-	}
-	s, _ := start(t, heartbeatRoutes(handle), Limits{SendBufferBytes: 64 << 10})
+	s, _ := start(t, heartbeatRoutes(replySegments(f, data, &open)), Limits{SendBufferBytes: 64 << 10})
 	const clients, each = 4, 40
 	errs := make(chan error, clients)
 	for client := range clients {

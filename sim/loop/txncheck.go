@@ -54,7 +54,7 @@ type txnTruth struct {
 	newest  map[string]wire.ProducerEpoch // by transactional id: the last epoch that anybody was given
 	ends    map[state.Producer]bool       // by the marker's producer, of version 2: the outcome
 
-	commits, aborts, fenced, guards, guardsLost, owed, timeouts, markerRetries, markersLate, loading int
+	commits, aborts, fenced, guards, guardsLost, owed, timeouts, markerRetries, loading int
 }
 
 func newTxnTruth() *txnTruth {

@@ -165,7 +165,6 @@ type marked struct{ err error }
 func (n *node) takeMarker(from int, attempt marker.Attempt, i int, m coord.Marker, reply func(any)) {
 	leave, err := n.markers.Enter(wire.BrokerID(from), attempt)
 	if err != nil {
-		n.c.check.txns.markersLate++
 		reply(marked{err})
 		return
 	}
