@@ -51,6 +51,9 @@ func ValidateBroker(c *Config, was, dyn Dynamic, perBroker, elsewhere bool, chan
 	if bad := pick(func(d *Def) bool { return strings.HasPrefix(d.Name, "ssl.") }); len(bad) > 0 {
 		return fmt.Errorf("These security configs can be dynamically updated only per-listener using the listener prefix: [%s]", strings.Join(bad, ", ")) //nolint:staticcheck // Kafka's words
 	}
+	if i := slices.IndexFunc(names, ofOneListener); i >= 0 {
+		return fmt.Errorf("Invalid value %s for configuration %s: kaja can't change it while it runs yet", hidden, names[i]) //nolint:staticcheck // as the others
+	}
 	if bad := pick(func(d *Def) bool { return d.Scope == PerBroker && server.has(d.Name) }); len(bad) > 0 && !perBroker {
 		return fmt.Errorf("Cannot update these configs at default cluster level, broker id must be specified: [%s]", strings.Join(bad, ", ")) //nolint:staticcheck // Kafka's words
 	}
@@ -83,6 +86,15 @@ func ValidateBroker(c *Config, was, dyn Dynamic, perBroker, elsewhere bool, chan
 		return lagConflict(lo, hi)
 	}
 	return nil
+}
+
+// ofOneListener reports whether name is a setting of the broker as Kafka takes it for one listener, or one of its TLS or SASL.
+func ofOneListener(name string) bool {
+	part := strings.SplitN(name, ".", 4) // listener.name.NAME.SETTING
+	if len(part) < 4 || part[0] != "listener" || part[1] != "name" {
+		return false
+	}
+	return server.has(part[3]) || strings.HasPrefix(part[3], "ssl.") || strings.Contains("."+part[3], ".sasl.")
 }
 
 // checkCleanerThreads refuses a number of cleaner threads that is less than half or more than twice the one in force, which comes of

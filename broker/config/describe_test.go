@@ -208,7 +208,7 @@ func TestDescribeUnknownNames(t *testing.T) {
 	}
 }
 
-// Messages are those of Kafka 4.4.0, except for the two that say what kaja can't change yet.
+// Messages are those of Kafka 4.4.0, except for those that say what kaja can't change yet.
 func TestValidateBroker(t *testing.T) {
 	tests := []struct {
 		name, value string
@@ -224,6 +224,13 @@ func TestValidateBroker(t *testing.T) {
 		{"own.name", "3", false, ""},
 		{"listeners", "PLAINTEXT://:1", false, "Cannot update these configs at default cluster level, broker id must be specified: [listeners]"},
 		{"ssl.keystore.location", "/x", true, "These security configs can be dynamically updated only per-listener using the listener prefix: [ssl.keystore.location]"},
+		{"listener.name.internal.ssl.keystore.location", "/x", true, "Invalid value [hidden] for configuration listener.name.internal.ssl.keystore.location: kaja can't change it while it runs yet"},
+		{"listener.name.internal.ssl.keystore.location", "/x", false, "Invalid value [hidden] for configuration listener.name.internal.ssl.keystore.location: kaja can't change it while it runs yet"},
+		{"listener.name.internal.ssl.engine.own", "x", true, "Invalid value [hidden] for configuration listener.name.internal.ssl.engine.own: kaja can't change it while it runs yet"},
+		{"listener.name.external.max.connections", "3", true, "Invalid value [hidden] for configuration listener.name.external.max.connections: kaja can't change it while it runs yet"},
+		{"listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config", "x", true, "Invalid value [hidden] for configuration listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config: kaja can't change it while it runs yet"},
+		{"listener.name.internal.own.name", "x", true, ""},
+		{"listener.name.internal", "x", true, ""},
 		{"log.message.timestamp.type", "zz", true, "Invalid value zz for configuration log.message.timestamp.type: String must be one of: CreateTime, LogAppendTime"},
 		{"num.io.threads", "8", true, ""},
 		{"num.io.threads", "10", true, "Invalid value 10 for configuration num.io.threads: kaja can't change it while it runs yet"},
