@@ -3,11 +3,14 @@ package peer
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
+	"time"
 )
 
 // DialFunc is net.Dialer.DialContext.
@@ -36,7 +39,7 @@ func (c Credentials) Dialer(dial DialFunc, logger *slog.Logger) DialFunc {
 	if c.TLS == nil {
 		return dial
 	}
-	said := &complaints{logger: logger, last: map[string]string{}}
+	said := &complaints{logger: logger, now: time.Now, of: map[string]*saidOf{}}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -58,28 +61,64 @@ func (c Credentials) Dialer(dial DialFunc, logger *slog.Logger) DialFunc {
 	}
 }
 
-// maxComplaints bounds how many addresses are remembered.
-const maxComplaints = 1024
+const (
+	// maxComplaints bounds how many addresses are remembered, maxReasons how many lines there are about one in a period.
+	maxComplaints = 1024
+	maxReasons    = 8
+	// complaintPeriod is when what is still wrong with an address is said again.
+	complaintPeriod = time.Hour
+)
 
-// complaints logs a reason once for each address. Safe for concurrent use.
+// complaints logs why addresses cannot be spoken with, each reason once in a period. Safe for concurrent use.
 type complaints struct {
 	logger *slog.Logger
+	now    func() time.Time
 	mu     sync.Mutex
-	last   map[string]string
+	of     map[string]*saidOf
+}
+
+// saidOf is what has been said of one address, and since when.
+type saidOf struct {
+	since   time.Time
+	reasons []string
 }
 
 func (c *complaints) about(addr string, err error) {
-	why := err.Error()
-	c.mu.Lock()
-	known := c.last[addr] == why
-	if len(c.last) >= maxComplaints {
-		clear(c.last)
-	}
-	c.last[addr] = why
-	c.mu.Unlock()
-	if !known {
+	if c.fresh(addr, lasting(err)) {
 		c.logger.Warn("no secure connection to a node", slog.String("address", addr), slog.Any("err", err))
 	}
+}
+
+// fresh notes a reason, and reports whether it is to be said.
+func (c *complaints) fresh(addr, why string) bool {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	said := c.of[addr]
+	if said == nil || now.Sub(said.since) >= complaintPeriod {
+		if said == nil && len(c.of) >= maxComplaints {
+			clear(c.of)
+		}
+		said = &saidOf{since: now}
+		c.of[addr] = said
+	}
+	if len(said.reasons) == maxReasons || slices.Contains(said.reasons, why) {
+		return false
+	}
+	said.reasons = append(said.reasons, why)
+	return true
+}
+
+// lasting is what of err stays the same from one attempt to the next: neither the time at which a certificate was found expired nor
+// the port that was dialled from.
+func lasting(err error) string {
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		return fmt.Sprintf("certificate is invalid: %d", invalid.Reason)
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op + ": " + op.Err.Error()
+	}
+	return err.Error()
 }
 
 // key is what proofs on conn are made with.

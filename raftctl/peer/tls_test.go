@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -371,5 +373,76 @@ func TestPEMAsItComes(t *testing.T) {
 		if _, err := NewTLS(tlsOptions(ca, p, edit)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// What is wrong with a node is said once, however often it is found: at another time, from another port, in turn with something
+// else. After a while it is said again, and no node is worth more than a few lines until then.
+func TestComplaintsDoNotRepeat(t *testing.T) {
+	ca := tlstest.NewCA(t, "nodes")
+	now := time.Now()
+	dials := newTLS(t, tlsOptions(ca, ca.Node([]string{"b"}), func(o *TLSOptions) { o.Wall = func() time.Time { return now } }))
+	bad := func(p tlstest.Pair) func(*net.TCPConn) {
+		s := newTLS(t, tlsOptions(ca, ca.Node([]string{"b"})))
+		s.server.Certificates = []tls.Certificate{p.TLS(t)}
+		return func(raw *net.TCPConn) { _ = s.Server(raw).Handshake() }
+	}
+	expired := bad(ca.Node([]string{"b"}, tlstest.Expired))
+	unnamed := 0
+	reset := func(raw *net.TCPConn) {
+		_, _ = raw.Read(make([]byte, 1))
+		_ = raw.SetLinger(0)
+	}
+	for _, tt := range []struct {
+		name    string
+		answers []func(*net.TCPConn)
+		lines   int
+	}{
+		{"an expired certificate", []func(*net.TCPConn){expired, expired, expired}, 1},
+		{"a reset", []func(*net.TCPConn){reset, reset, reset}, 1},
+		{"two in turn", []func(*net.TCPConn){expired, reset, expired, reset, expired, reset}, 2},
+		{"always another name", slices.Repeat([]func(*net.TCPConn){func(raw *net.TCPConn) {
+			unnamed++
+			bad(ca.Node([]string{fmt.Sprint("c", unnamed)}))(raw)
+		}}, 2*maxReasons), maxReasons},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for _, answer := range slices.Concat(tt.answers, tt.answers) {
+				raw, err := l.Accept()
+				if err != nil {
+					return
+				}
+				answer(raw.(*net.TCPConn))
+				_ = raw.Close()
+			}
+		}()
+		var log bytes.Buffer
+		logger, clock := slog.New(slog.NewTextHandler(&log, nil)), time.Now()
+		c := complaints{logger: logger, now: func() time.Time { return clock }, of: map[string]*saidOf{}}
+		round := func(want int) {
+			t.Helper()
+			for range tt.answers {
+				raw, err := net.Dial("tcp", l.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err = dials.Client(t.Context(), raw, "b"); err == nil {
+					t.Fatalf("%s: a connection", tt.name)
+				}
+				c.about("b:1", err)
+				now = now.Add(time.Second)
+			}
+			if n := strings.Count(log.String(), "no secure connection to a node"); n != want {
+				t.Errorf("%s: %d lines, want %d: %s", tt.name, n, want, log.String())
+			}
+		}
+		round(tt.lines)
+		clock = clock.Add(complaintPeriod)
+		round(2 * tt.lines)
+		_ = l.Close()
 	}
 }
