@@ -39,6 +39,7 @@ type conn struct {
 	lis    *listener
 	nc     net.Conn
 	secure *peer.SecureConn // nc, on a listener with TLS; nil elsewhere
+	below  *greeting        // what secure stands on; nil without
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -82,7 +83,8 @@ type conn struct {
 func newConn(s *Server, l *listener, nc net.Conn, id uint64) *conn {
 	c := &conn{info: NewConn(id, l.name, nc.LocalAddr(), nc.RemoteAddr()), srv: s, lis: l, nc: nc}
 	if l.tls != nil {
-		c.secure = l.tls.Server(nc)
+		c.below = &greeting{Conn: nc, of: c}
+		c.secure = l.tls.Server(c.below)
 		c.nc = c.secure
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -214,7 +216,7 @@ func (c *conn) linger(kind closeKind) {
 	}
 	nc := c.nc
 	if kind == closeTLS && c.secure != nil {
-		nc = c.secure.NetConn() // there is no TLS to end
+		nc = c.below.Conn // there is no TLS to end
 	}
 	if _, ok := nc.(interface{ CloseWrite() error }); !ok {
 		return

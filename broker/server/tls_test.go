@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -236,6 +237,77 @@ func TestFrameLimitWithoutACertificate(t *testing.T) {
 		nc := tls.Client(dial(t, srv), cfg)
 		mustWrite(t, nc, heartbeat(1))
 		if _, _, err := readResponse(nc); known != (err == nil) || !known && !errors.Is(err, io.EOF) {
+			t.Errorf("with a certificate %v: %v", known, err)
+		}
+	}
+}
+
+// A stranger's handshake takes no more than a bound, and what is more than usual of it comes out of the memory of requests.
+func TestMemoryOfATLSHandshake(t *testing.T) {
+	ca := tlstest.NewCA(t, "nodes")
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		srv, logs := start(t, heartbeatRoutes(replyHeartbeat), Limits{}, onTLS(nodeTLS(t, ca)))
+		cfg := clientOf(t, ca)
+		cfg.MinVersion, cfg.MaxVersion = version, version
+		cert := &cfg.Certificates[0]
+		cert.Certificate = append(cert.Certificate, make([]byte, 100<<10))
+		nc := tls.Client(dial(t, srv), cfg)
+		_, _ = nc.Write(heartbeat(1))
+		if b, err := io.ReadAll(nc); len(b) > 0 {
+			t.Errorf("version %x: read %q, %v", version, b, err)
+		}
+		waitFor(t, func() bool { return lines(logs, "handshake of more than 65536 bytes") == 1 })
+	}
+	const fit = 5
+	srv, _ := start(t, heartbeatRoutes(replyHeartbeat), Limits{RequestBytes: 2 * fit * handshakeMemory, SlowFrame: time.Hour}, onTLS(nodeTLS(t, ca)))
+	// A hello of 60,000 bytes, of which two thirds come.
+	hello := append([]byte("\x16\x03\x01\x40\x00\x01\x00\xea\x60"), make([]byte, 16<<10-4)...)
+	hello = append(append(hello, "\x16\x03\x01\x40\x00"...), make([]byte, 16<<10)...)
+	hello = append(append(hello, "\x16\x03\x01\x20\x00"...), make([]byte, 8<<10)...)
+	usual := dial(t, srv)
+	mustWrite(t, usual, hello[:freeHandshake-1])
+	waitFor(t, func() bool { return connections(srv) == 1 })
+	var crowd []net.Conn
+	for range 4 * fit {
+		crowd = append(crowd, dial(t, srv))
+		go func(nc net.Conn) { _, _ = nc.Write(hello) }(crowd[len(crowd)-1])
+	}
+	waitFor(t, func() bool { _, waiting := srv.budget.used(); return waiting > 0 })
+	if used, _ := srv.budget.used(); used < handshakeMemory || used > srv.budget.limit()+srv.budget.small {
+		t.Errorf("%d bytes of %d are counted", used, srv.budget.limit())
+	}
+	nc := tls.Client(dial(t, srv), clientOf(t, ca))
+	mustWrite(t, nc, heartbeat(1))
+	if err := nc.Handshake(); err != nil {
+		t.Errorf("a usual handshake waits for memory: %v", err)
+	}
+	for _, c := range append(crowd, usual, nc) {
+		_ = c.Close()
+	}
+	waitFor(t, func() bool { used, waiting := srv.budget.used(); return used == 0 && waiting == 0 })
+}
+
+// What a client without a certificate sends in its handshake may stay in memory with the connection: there is not much of it.
+func TestLongHelloWithoutACertificate(t *testing.T) {
+	ca := tlstest.NewCA(t, "nodes")
+	p := ca.Node([]string{"127.0.0.1"})
+	s, err := peer.NewTLS(peer.TLSOptions{Certificate: p.Chain, Key: p.Key, Trust: ca.PEM(), ClientAuth: tls.VerifyClientCertIfGiven,
+		MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, Wall: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, _ := start(t, heartbeatRoutes(replyHeartbeat), Limits{}, onTLS(s))
+	for _, known := range []bool{true, false} {
+		cfg := clientOf(t, ca)
+		for i := range 100 {
+			cfg.NextProtos = append(cfg.NextProtos, fmt.Sprintf("%0200d", i))
+		}
+		if !known {
+			cfg.Certificates = nil
+		}
+		nc := tls.Client(dial(t, srv), cfg)
+		_, _ = nc.Write(heartbeat(1))
+		if _, _, err := readResponse(nc); known != (err == nil) {
 			t.Errorf("with a certificate %v: %v", known, err)
 		}
 	}
