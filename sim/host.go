@@ -13,6 +13,9 @@ import (
 // synTimeout is how long a dial without a deadline goes on: Linux's six retries of a SYN.
 const synTimeout = 127 * time.Second
 
+// synRetry is when a SYN that nobody has answered is sent again, and doubles from there.
+const synRetry = time.Second
+
 // firstPort is the first port that a dialing host uses for itself.
 const firstPort = 32768
 
@@ -154,7 +157,7 @@ func (p *Process) Dial(ctx context.Context, network, addr string) (net.Conn, err
 		n.mu.Unlock()
 		return fail(&net.DNSError{Err: "no such host", Name: host, IsNotFound: true})
 	}
-	d := &dial{from: p, to: to, port: port, done: make(chan struct{})}
+	d := &dial{from: p, to: to, port: port, done: make(chan struct{}), retry: synRetry}
 	d.sendLocked()
 	n.mu.Unlock()
 	timer := time.NewTimer(synTimeout)
@@ -189,7 +192,8 @@ type dial struct {
 
 	conn  *conn
 	err   error
-	given bool // nobody waits any more
+	given bool          // nobody waits any more
+	retry time.Duration // until the SYN is sent again
 }
 
 // sendLocked sends the SYN; what comes back ends the dial.
@@ -202,9 +206,14 @@ func (d *dial) sendLocked() {
 	h.net.sendLocked(h, d.to, c.key, &c.seq, time.Time{}, 'S', 0, func() { d.arriveLocked(c, s) })
 }
 
-// arriveLocked is the SYN at the other host.
+// arriveLocked is the SYN at the other host. One without power does not see it, and is sent it again.
 func (d *dial) arriveLocked(c, s *conn) {
 	if d.to.off {
+		if !d.given && d.from.life == d.from.h.life {
+			h := d.from.h
+			h.net.sendLocked(h, d.to, c.key, &c.seq, time.Now().Add(d.retry), 'S', 0, func() { d.arriveLocked(c, s) })
+			d.retry *= 2
+		}
 		return
 	}
 	n, l := d.to.net, d.to.listeners[d.port]

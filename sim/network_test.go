@@ -157,6 +157,22 @@ func TestEndsOfAHost(t *testing.T) {
 			}
 		})
 	})
+	t.Run("dialing a host without power reaches it once it is back", func(t *testing.T) {
+		bubble(t, func(t *testing.T, n *Network) {
+			n.Host("b").PowerOff()
+			start := time.Now()
+			go func() {
+				time.Sleep(4 * time.Second)
+				if _, err := n.Host("b").Boot().Listen("tcp", ":9092"); err != nil {
+					t.Error(err)
+				}
+			}()
+			_, err := n.Host("a").Boot().Dial(t.Context(), "tcp", "b:9092")
+			if took := time.Since(start); err != nil || took < 7*time.Second || took >= 8*time.Second {
+				t.Errorf("dial: %v after %v; want to be there with the SYN that is sent after 1, 2 and 4 seconds", err, took)
+			}
+		})
+	})
 	t.Run("a dead process can do nothing", func(t *testing.T) {
 		bubble(t, func(t *testing.T, n *Network) {
 			p := n.Host("a").Boot()
