@@ -377,13 +377,17 @@ func (k *checker) part(p *part) {
 	}
 }
 
-// synced says that a member was given its part of a generation. (The generation that a join tells is not written down
-// before that: after a change of the coordinator its number may be used again.)
-func (k *checker) synced(m *member) {
-	if m.generation < m.synced && !k.mayLose(offsetsPartition) {
-		k.c.violated("member %s: its assignment is of generation %d, after %d", m.id, m.generation, m.synced)
+// synced says that a member was given its part of a generation by the coordinator of epoch. (The generation that a join
+// tells is not written down before that: after a change of the coordinator its number may be used again.) A coordinator
+// that was replaced and does not know it yet gives again what it has given, as Kafka's does.
+func (k *checker) synced(m *member, epoch wire.LeaderEpoch) {
+	k.c.note("synced", int64(m.actor.id), int64(m.generation), int64(epoch), b2i(m.owns))
+	if epoch >= m.syncedBy {
+		if m.generation < m.synced && !k.mayLose(offsetsPartition) {
+			k.c.violated("member %s: its assignment of coordinator epoch %d is of generation %d, after %d", m.id, epoch, m.generation, m.synced)
+		}
+		m.synced, m.syncedBy = m.generation, epoch
 	}
-	m.synced = m.generation
 	if !m.owns {
 		return
 	}

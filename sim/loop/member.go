@@ -21,7 +21,8 @@ type member struct {
 	c          *cluster
 	id         string
 	generation int32
-	synced     int32 // the last generation whose assignment it was given
+	synced     int32 // the last generation whose assignment it was given, by the coordinator of epoch syncedBy or an earlier one
+	syncedBy   wire.LeaderEpoch
 	leader     bool
 	owns       bool
 	joined     bool
@@ -120,14 +121,18 @@ func (m *member) sync(j *kmsg.JoinGroupResponse) {
 		}
 		r.Assignments[j.Members[m.c.rng.IntN(len(j.Members))].MemberID] = []byte{1}
 	}
-	m.ask(5*time.Second, func(s *shard, tok coord.Token, now time.Time) coord.Decision { return s.groups.Sync(tok, now, r) }, func(body any) {
+	epoch := wire.NoLeaderEpoch
+	m.ask(5*time.Second, func(s *shard, tok coord.Token, now time.Time) coord.Decision {
+		epoch = s.epoch
+		return s.groups.Sync(tok, now, r)
+	}, func(body any) {
 		resp := body.(*kmsg.SyncGroupResponse)
 		if resp.ErrorCode != 0 {
 			m.lost()
 			return
 		}
 		m.joined, m.owns, m.read = true, len(resp.MemberAssignment) > 0, false
-		m.c.check.synced(m)
+		m.c.check.synced(m, epoch)
 	}, nothing)
 }
 
