@@ -14,8 +14,9 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/kajamq/kaja/tools/perf/kw"
 )
 
 type options struct {
@@ -52,80 +53,28 @@ func main() {
 	}
 }
 
-// sample is what one round of one subject gave, by figure.
-type sample map[string]float64
-
-// row collects the rounds of one subject in one part.
-type row struct {
-	Part, Subject string
-	Samples       []sample
-}
-
-func (r *row) median(figure string) (float64, bool) {
-	var v []float64
-	for _, s := range r.Samples {
-		if x, ok := s[figure]; ok {
-			v = append(v, x)
-		}
-	}
-	if len(v) == 0 {
-		return 0, false
-	}
-	slices.Sort(v)
-	return v[len(v)/2], true
-}
-
 func run(ctx context.Context, o options) error {
 	want := func(part string) bool { return o.only == "" || slices.Contains(strings.Split(o.only, ","), part) }
-	var rows []*row
+	var rows []*kw.Row
 	for _, p := range parts {
 		if !want(p.name) {
 			continue
 		}
-		before := loadAverage()
+		before := kw.LoadAverage()
 		got, err := p.run(ctx, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		rows = append(rows, got...)
 		if !o.json {
-			table(p, got, fmt.Sprintf("load average %s before, %s after", before, loadAverage()))
+			note := fmt.Sprintf("load average %s before, %s after", before, kw.LoadAverage())
+			if err := kw.Table(os.Stdout, p.title, note, p.figures, got); err != nil {
+				return err
+			}
 		}
 	}
 	if o.json {
 		return json.NewEncoder(os.Stdout).Encode(rows)
 	}
 	return nil
-}
-
-// loadAverage is the machine's over the last minute, to tell how far the absolute figures can be trusted.
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "?"
-	}
-	one, _, _ := strings.Cut(string(text), " ")
-	return one
-}
-
-func table(p part, rows []*row, note string) {
-	fmt.Printf("\n%s (%s)\n", p.title, note)
-	w := tabwriter.NewWriter(os.Stdout, 2, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "\t", "rounds\t")
-	for _, f := range p.figures {
-		fmt.Fprint(w, f, "\t")
-	}
-	fmt.Fprintln(w)
-	for _, r := range rows {
-		fmt.Fprint(w, r.Subject, "\t", len(r.Samples), "\t")
-		for _, f := range p.figures {
-			if v, ok := r.median(f); ok {
-				fmt.Fprintf(w, "%.4g\t", v)
-			} else {
-				fmt.Fprint(w, "-\t")
-			}
-		}
-		fmt.Fprintln(w)
-	}
-	_ = w.Flush() // standard output
 }

@@ -2,20 +2,19 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/kajamq/kaja/tools/perf/kw"
 )
 
 // part is one measurement over several subjects.
 type part struct {
 	name, title string
 	figures     []string
-	run         func(ctx context.Context, o options) ([]*row, error)
+	run         func(ctx context.Context, o options) ([]*kw.Row, error)
 }
 
 var parts = []part{
@@ -28,28 +27,12 @@ var parts = []part{
 	{"sync", "Produce, acks=all, one 1 KB record a request, on the disk before it is acknowledged; 1, 16 and 256 producers to one partition", syncFigures(), synced},
 }
 
-// loader runs one of the loaders and reads its JSON line.
-func loader(ctx context.Context, o options, name string, args ...string) (map[string]any, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	c := exec.CommandContext(ctx, filepath.Join(o.bin, name), args...)
-	c.Stderr = os.Stderr
-	out, err := c.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
-	}
-	var m map[string]any
-	return m, json.Unmarshal(out, &m)
-}
-
-func num(m map[string]any, key string) float64 { f, _ := m[key].(float64); return f }
-
 // interleave runs measure for each subject in turn, A B C then C B A, o.rounds times in all; each measurement gets a
 // freshly started subject, so that all write to equally fresh page cache.
-func interleave(ctx context.Context, o options, name string, subjects []subject, measure func(*running) (sample, error)) ([]*row, error) {
-	rows := make([]*row, len(subjects))
+func interleave(ctx context.Context, o options, name string, subjects []subject, measure func(*running) (kw.Figures, error)) ([]*kw.Row, error) {
+	rows := make([]*kw.Row, len(subjects))
 	for i, s := range subjects {
-		rows[i] = &row{Part: name, Subject: s.name}
+		rows[i] = &kw.Row{Part: name, Subject: s.name}
 	}
 	for round := range o.rounds {
 		for k := range subjects {
@@ -85,16 +68,16 @@ func warm(ctx context.Context, o options, r *running, args ...string) error {
 	if !strings.HasPrefix(r.name, "Kafka") {
 		return nil
 	}
-	_, err := loader(ctx, o, "rawproduce", append([]string{"-addr", r.addr, "-gb", "3", "-time", "60s", "-topic", "warm"}, args...)...)
+	_, err := kw.Loader(ctx, o.bin, "rawproduce", append([]string{"-addr", r.addr, "-gb", "3", "-time", "60s", "-topic", "warm"}, args...)...)
 	return err
 }
 
-func produce(ctx context.Context, o options) ([]*row, error) {
-	return interleave(ctx, o, "produce", with(o, kaja("never"), kaja("auto"), floor("write")), func(r *running) (sample, error) {
+func produce(ctx context.Context, o options) ([]*kw.Row, error) {
+	return interleave(ctx, o, "produce", with(o, kaja("never"), kaja("auto"), floor("write")), func(r *running) (kw.Figures, error) {
 		if err := warm(ctx, o, r); err != nil {
 			return nil, err
 		}
-		s := sample{}
+		s := kw.Figures{}
 		for name, size := range map[string]int{"64k": 64 << 10, "16k": 16 << 10} {
 			if strings.HasPrefix(r.name, "floor") && name == "16k" {
 				// kfloor keeps one batch shape a process
@@ -105,71 +88,70 @@ func produce(ctx context.Context, o options) ([]*row, error) {
 				}
 				*r = *again
 			}
-			m, err := loader(ctx, o, "rawproduce", "-addr", r.addr, "-pid", r.pid(), "-batch", fmt.Sprint(size), "-record", "1000",
+			m, err := kw.Loader(ctx, o.bin, "rawproduce", "-addr", r.addr, "-pid", r.pid(), "-batch", fmt.Sprint(size), "-record", "1000",
 				"-window", "5", "-gb", fmt.Sprint(o.gb), "-time", "120s", "-topic", "t"+name)
 			if err != nil {
 				return nil, err
 			}
-			s[name+" cpu_s/GB"], s[name+" GB/s"] = num(m, "broker_cpu_s_gb"), num(m, "mb_s")/1000
+			s[name+" cpu_s/GB"], s[name+" GB/s"] = m.Num("broker_cpu_s_gb"), m.Num("mb_s")/1000
 		}
 		return s, nil
 	})
 }
 
-func requests(ctx context.Context, o options) ([]*row, error) {
-	return interleave(ctx, o, "requests", with(o, kaja("never"), kaja("auto"), floor("write")), func(r *running) (sample, error) {
+func requests(ctx context.Context, o options) ([]*kw.Row, error) {
+	return interleave(ctx, o, "requests", with(o, kaja("never"), kaja("auto"), floor("write")), func(r *running) (kw.Figures, error) {
 		if err := warm(ctx, o, r, "-batch", "1", "-gb", "0.3"); err != nil {
 			return nil, err
 		}
-		m, err := loader(ctx, o, "rawproduce", "-addr", r.addr, "-pid", r.pid(), "-batch", "1", "-record", "1000", "-window", "64",
+		m, err := kw.Loader(ctx, o.bin, "rawproduce", "-addr", r.addr, "-pid", r.pid(), "-batch", "1", "-record", "1000", "-window", "64",
 			"-gb", fmt.Sprint(o.gb/5), "-time", "120s")
 		if err != nil {
 			return nil, err
 		}
-		return sample{"cpu_us/request": num(m, "broker_cpu_us_req"), "requests/s": num(m, "requests_s")}, nil
+		return kw.Figures{"cpu_us/request": m.Num("broker_cpu_us_req"), "requests/s": m.Num("requests_s")}, nil
 	})
 }
 
-func fetch(ctx context.Context, o options) ([]*row, error) {
-	return interleave(ctx, o, "fetch", with(o, kaja("never"), floor("write")), func(r *running) (sample, error) {
-		if _, err := loader(ctx, o, "rawproduce", "-addr", r.addr, "-batch", "65536", "-record", "1000", "-gb", "0.5", "-time", "120s", "-topic", "f"); err != nil {
+func fetch(ctx context.Context, o options) ([]*kw.Row, error) {
+	return interleave(ctx, o, "fetch", with(o, kaja("never"), floor("write")), func(r *running) (kw.Figures, error) {
+		if _, err := kw.Loader(ctx, o.bin, "rawproduce", "-addr", r.addr, "-batch", "65536", "-record", "1000", "-gb", "0.5", "-time", "120s", "-topic", "f"); err != nil {
 			return nil, err
 		}
 		args := []string{"-addr", r.addr, "-pid", r.pid(), "-topic", "f", "-max", "1048576"}
-		if _, err := loader(ctx, o, "rawfetch", append(args, "-gb", fmt.Sprint(2*o.gb))...); err != nil { // warm
+		if _, err := kw.Loader(ctx, o.bin, "rawfetch", append(args, "-gb", fmt.Sprint(2*o.gb))...); err != nil { // warm
 			return nil, err
 		}
-		m, err := loader(ctx, o, "rawfetch", append(args, "-gb", fmt.Sprint(4*o.gb))...)
+		m, err := kw.Loader(ctx, o.bin, "rawfetch", append(args, "-gb", fmt.Sprint(4*o.gb))...)
 		if err != nil {
 			return nil, err
 		}
-		return sample{"cpu_s/GB": num(m, "broker_cpu_s_gb"), "GB/s": num(m, "gb_s")}, nil
+		return kw.Figures{"cpu_s/GB": m.Num("broker_cpu_s_gb"), "GB/s": m.Num("gb_s")}, nil
 	})
 }
 
-func latency(ctx context.Context, o options) ([]*row, error) {
-	return interleave(ctx, o, "latency", with(o, kaja("never"), kaja("auto"), floor("echo")), func(r *running) (sample, error) {
+func latency(ctx context.Context, o options) ([]*kw.Row, error) {
+	return interleave(ctx, o, "latency", with(o, kaja("never"), kaja("auto"), floor("echo")), func(r *running) (kw.Figures, error) {
 		if err := warm(ctx, o, r, "-batch", "1", "-gb", "0.3"); err != nil {
 			return nil, err
 		}
-		m, err := loader(ctx, o, "rawproduce", "-addr", r.addr, "-pid", r.pid(), "-batch", "1", "-record", "1000", "-rate", "1000",
+		m, err := kw.Loader(ctx, o.bin, "rawproduce", "-addr", r.addr, "-pid", r.pid(), "-batch", "1", "-record", "1000", "-rate", "1000",
 			"-window", "256", "-warmup", "2s", "-time", "10s", "-acks", "-1")
 		if err != nil {
 			return nil, err
 		}
-		l, _ := m["latency_intended"].(map[string]any)
-		return sample{"p50_us": num(l, "p50_us"), "p99_us": num(l, "p99_us"), "p99.9_us": num(l, "p999_us")}, nil
+		return kw.Figures{"p50_us": m.Num("latency_intended", "p50_us"), "p99_us": m.Num("latency_intended", "p99_us"), "p99.9_us": m.Num("latency_intended", "p999_us")}, nil
 	})
 }
 
-func cold(ctx context.Context, o options) ([]*row, error) {
-	var rows []*row
+func cold(ctx context.Context, o options) ([]*kw.Row, error) {
+	var rows []*kw.Row
 	for _, s := range with(o, kaja("auto")) {
 		n := o.coldStarts
 		if s.name == "Kafka 4.4" {
 			n = max(1, n/5)
 		}
-		r := &row{Part: "cold", Subject: s.name}
+		r := &kw.Row{Part: "cold", Subject: s.name}
 		rows = append(rows, r)
 		for i := range n {
 			fmt.Fprintf(os.Stderr, "cold: start %d of %d, %s\n", i+1, n, s.name)
@@ -181,16 +163,16 @@ func cold(ctx context.Context, o options) ([]*row, error) {
 			if err != nil {
 				return nil, err
 			}
-			m, err := loader(ctx, o, "coldstart", "-addr", fmt.Sprintf("127.0.0.1:%d", s.port), "-cmd", quote(c.Args))
+			m, err := kw.Loader(ctx, o.bin, "coldstart", "-addr", fmt.Sprintf("127.0.0.1:%d", s.port), "-cmd", quote(c.Args))
 			if err != nil {
 				return nil, err
 			}
 			if err := os.RemoveAll(dir); err != nil {
 				return nil, err
 			}
-			got := sample{}
+			got := kw.Figures{}
 			for _, f := range []string{"first_ack_ms", "accept_ms", "cpu_s_at_ack", "rss_mb_at_ack", "stop_ms"} {
-				got[f] = num(m, f)
+				got[f] = m.Num(f)
 			}
 			r.Samples = append(r.Samples, got)
 		}
@@ -207,15 +189,15 @@ func quote(args []string) string {
 	return strings.Join(q, " ")
 }
 
-func idle(ctx context.Context, o options) ([]*row, error) {
-	var rows []*row
+func idle(ctx context.Context, o options) ([]*kw.Row, error) {
+	var rows []*kw.Row
 	for _, s := range with(o, kaja("auto")) {
 		r, err := s.start(ctx, o)
 		if err != nil {
 			return nil, err
 		}
 		for i := range 10 {
-			if _, err := loader(ctx, o, "rawproduce", "-addr", r.addr, "-topic", fmt.Sprintf("idle-%d", i), "-batch", "1", "-gb", "0.00001"); err != nil {
+			if _, err := kw.Loader(ctx, o.bin, "rawproduce", "-addr", r.addr, "-topic", fmt.Sprintf("idle-%d", i), "-batch", "1", "-gb", "0.00001"); err != nil {
 				r.stop()
 				return nil, err
 			}
@@ -229,7 +211,7 @@ func idle(ctx context.Context, o options) ([]*row, error) {
 		}
 		c1, rss := r.usage()
 		r.stop()
-		rows = append(rows, &row{Part: "idle", Subject: s.name, Samples: []sample{{"rss_mb": rss, "cpu_ms": (c1 - c0) * 1000}}})
+		rows = append(rows, &kw.Row{Part: "idle", Subject: s.name, Samples: []kw.Figures{{"rss_mb": rss, "cpu_ms": (c1 - c0) * 1000}}})
 	}
 	return rows, nil
 }

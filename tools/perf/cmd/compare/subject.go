@@ -53,13 +53,10 @@ share.coordinator.state.topic.min.isr=1
 		if err := os.WriteFile(props, []byte(text), 0o644); err != nil {
 			return nil, err
 		}
-		cp := o.jars + "/*"
-		format := exec.Command("java", "-cp", cp, "kafka.tools.StorageTool", "format", "--standalone", "-t", "5L6g3nShT-eMCtK--X86sw", "-c", props)
-		if out, err := format.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("format: %w\n%s", err, out)
+		if err := kw.KafkaFormat(o.jars, props, "--standalone"); err != nil {
+			return nil, err
 		}
-		return exec.Command("java", "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
-			"-XX:InitiatingHeapOccupancyPercent=35", "-Djava.awt.headless=true", "-cp", cp, "kafka.Kafka", props), nil
+		return kw.KafkaServer(o.jars, props), nil
 	}}
 }
 

@@ -1,17 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kajamq/kaja/tools/perf/kw"
 )
 
 // syncProducers is how many producers the part sync has at once: each has one request in flight, all write to one partition.
@@ -32,9 +31,9 @@ func syncFigures() []string {
 
 // synced measures producers whose records are on the disk when they are acknowledged: kaja with fsync=always, Kafka with
 // flush.messages=1, and the disk's own rate of a write and an fdatasync one after the other. How often Kafka syncs is not counted.
-func synced(ctx context.Context, o options) ([]*row, error) {
+func synced(ctx context.Context, o options) ([]*kw.Row, error) {
 	subjects := with(o, kaja("always", "kaja.http.listener="+syncMetrics))
-	rows, err := interleave(ctx, o, "sync", subjects, func(r *running) (sample, error) {
+	rows, err := interleave(ctx, o, "sync", subjects, func(r *running) (kw.Figures, error) {
 		args := []string{"-batch", "1", "-record", "1000", "-window", "1", "-acks", "-1"}
 		isKafka := strings.HasPrefix(r.name, "Kafka")
 		if isKafka {
@@ -43,13 +42,13 @@ func synced(ctx context.Context, o options) ([]*row, error) {
 		if err := warm(ctx, o, r, "-batch", "1", "-gb", "0.1"); err != nil {
 			return nil, err
 		}
-		s := sample{}
+		s := kw.Figures{}
 		for _, n := range syncProducers {
 			before, err := flushes(isKafka)
 			if err != nil {
 				return nil, err
 			}
-			m, err := loader(ctx, o, "rawproduce", append(args, "-addr", r.addr, "-conns", fmt.Sprint(n), "-warmup", "2s", "-time", "8s",
+			m, err := kw.Loader(ctx, o.bin, "rawproduce", append(args, "-addr", r.addr, "-conns", fmt.Sprint(n), "-warmup", "2s", "-time", "8s",
 				"-topic", fmt.Sprint("sync-", n))...)
 			if err != nil {
 				return nil, err
@@ -58,11 +57,10 @@ func synced(ctx context.Context, o options) ([]*row, error) {
 			if err != nil {
 				return nil, err
 			}
-			l, _ := m["latency_from_send"].(map[string]any)
-			s[fmt.Sprint(n, " records/s")], s[fmt.Sprint(n, " p99_ms")] = num(m, "records_s"), num(l, "p99_us")/1000
+			s[fmt.Sprint(n, " records/s")], s[fmt.Sprint(n, " p99_ms")] = m.Num("records_s"), m.Num("latency_from_send", "p99_us")/1000
 			if !isKafka {
 				// The warm-up of two seconds is in the count of flushes and not in that of requests: it goes by the same rate.
-				s[fmt.Sprint(n, " syncs/ack")] = (after - before) / (num(m, "requests") * 10 / 8)
+				s[fmt.Sprint(n, " syncs/ack")] = (after - before) / (m.Num("requests") * 10 / 8)
 			}
 		}
 		return s, nil
@@ -70,7 +68,7 @@ func synced(ctx context.Context, o options) ([]*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	disk := &row{Part: "sync", Subject: "the disk's fdatasync"}
+	disk := &kw.Row{Part: "sync", Subject: "the disk's fdatasync"}
 	for range o.rounds {
 		s, err := fdatasync(o.dir, 4*time.Second)
 		if err != nil {
@@ -86,22 +84,12 @@ func flushes(isKafka bool) (float64, error) {
 	if isKafka {
 		return 0, nil
 	}
-	resp, err := http.Get("http://" + syncMetrics + "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		if v, ok := strings.CutPrefix(lines.Text(), "kaja_replica_flush_seconds_count "); ok {
-			return strconv.ParseFloat(v, 64)
-		}
-	}
-	return 0, lines.Err() // not there before the first log directory is open
+	m, err := kw.Metrics(syncMetrics)
+	return m["kaja_replica_flush_seconds_count"], err // not there before the first log directory is open
 }
 
 // fdatasync appends to a file and syncs it, again and again.
-func fdatasync(dir string, d time.Duration) (sample, error) {
+func fdatasync(dir string, d time.Duration) (kw.Figures, error) {
 	name := filepath.Join(dir, "fdatasync")
 	f, err := os.Create(name)
 	if err != nil {
@@ -122,5 +110,5 @@ func fdatasync(dir string, d time.Duration) (sample, error) {
 		took = append(took, time.Since(at))
 	}
 	slices.Sort(took)
-	return sample{"1 records/s": float64(len(took)) / d.Seconds(), "1 p99_ms": took[len(took)*99/100].Seconds() * 1000, "1 syncs/ack": 1}, nil
+	return kw.Figures{"1 records/s": float64(len(took)) / d.Seconds(), "1 p99_ms": took[len(took)*99/100].Seconds() * 1000, "1 syncs/ack": 1}, nil
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/kajamq/kaja/tools/perf/kw"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 type ack struct{ at, seq int64 }
@@ -86,19 +85,10 @@ func main() {
 			if e != nil {
 				continue
 			}
-			r := kmsg.NewPtrDescribeQuorumRequest()
-			rt := kmsg.NewDescribeQuorumRequestTopic()
-			rt.Topic = "__cluster_metadata"
-			rt.Partitions = []kmsg.DescribeQuorumRequestTopicPartition{kmsg.NewDescribeQuorumRequestTopicPartition()}
-			r.Topics = append(r.Topics, rt)
-			resp, e := c.Do(r, time.Second)
+			q, e := c.Quorum(time.Second)
 			c.C.Close()
-			if e != nil {
-				continue
-			}
-			q := resp.(*kmsg.DescribeQuorumResponse)
-			if q.ErrorCode == 0 && len(q.Topics) == 1 && len(q.Topics[0].Partitions) == 1 && q.Topics[0].Partitions[0].LeaderID >= 0 {
-				return strconv.Itoa(int(q.Topics[0].Partitions[0].LeaderID))
+			if e == nil {
+				return strconv.Itoa(int(q.LeaderID))
 			}
 		}
 		return ""

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/kajamq/kaja/tools/perf/kw"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 type options struct {
@@ -106,33 +105,6 @@ func create(o options) (map[string]any, error) {
 	return map[string]any{"partitions": o.topics * o.partitions, "seconds": time.Since(began).Seconds(), "worst_request_s": worst.Seconds()}, nil
 }
 
-// produce sends one batch to each of the given partitions of a topic.
-func produce(c *kw.Conn, topic string, parts []int32, batch []byte, acks int16) error {
-	r := kmsg.NewPtrProduceRequest()
-	r.SetVersion(9)
-	r.Acks, r.TimeoutMillis = acks, 60000
-	t := kmsg.NewProduceRequestTopic()
-	t.Topic = topic
-	for _, p := range parts {
-		rp := kmsg.NewProduceRequestTopicPartition()
-		rp.Partition, rp.Records = p, batch
-		t.Partitions = append(t.Partitions, rp)
-	}
-	r.Topics = append(r.Topics, t)
-	resp, err := c.Do(r, 2*time.Minute)
-	if err != nil {
-		return err
-	}
-	for _, rt := range resp.(*kmsg.ProduceResponse).Topics {
-		for _, rp := range rt.Partitions {
-			if rp.ErrorCode != 0 {
-				return fmt.Errorf("%s-%d: error %d", topic, rp.Partition, rp.ErrorCode)
-			}
-		}
-	}
-	return nil
-}
-
 func fill(o options) (map[string]any, error) {
 	c, err := kw.Dial(o.addr, 5*time.Second)
 	if err != nil {
@@ -147,7 +119,7 @@ func fill(o options) (map[string]any, error) {
 				for p := from; p < min(from+o.perRequest, o.partitions); p++ {
 					parts = append(parts, int32(p))
 				}
-				if err := produce(c, o.topic(i), parts, batch, -1); err != nil {
+				if err := c.Produce(o.topic(i), parts, batch, -1, time.Minute); err != nil {
 					return nil, err
 				}
 			}
@@ -166,7 +138,7 @@ func probe(o options) (map[string]any, error) {
 	took := make([]time.Duration, o.count)
 	for i := range took {
 		t := time.Now()
-		if err := produce(c, o.topic(rng.IntN(o.topics)), []int32{rng.Int32N(int32(o.partitions))}, batch, -1); err != nil {
+		if err := c.Produce(o.topic(rng.IntN(o.topics)), []int32{rng.Int32N(int32(o.partitions))}, batch, -1, time.Minute); err != nil {
 			return nil, err
 		}
 		took[i] = time.Since(t)
@@ -186,15 +158,13 @@ func metadata(o options) (map[string]any, error) {
 		return nil, err
 	}
 	one := time.Since(t)
-	r := kmsg.NewPtrMetadataRequest()
-	r.SetVersion(12)
 	t = time.Now()
-	resp, err := c.Do(r, time.Minute)
+	all, err := c.MetadataAll(time.Minute)
 	if err != nil {
 		return nil, err
 	}
 	n := 0
-	for _, mt := range resp.(*kmsg.MetadataResponse).Topics {
+	for _, mt := range all.Topics {
 		n += len(mt.Partitions)
 	}
 	return map[string]any{"one_topic_ms": one.Seconds() * 1e3, "all_ms": time.Since(t).Seconds() * 1e3, "partitions": n}, nil
@@ -227,7 +197,7 @@ func restart(o options) (map[string]any, error) {
 	batch, _ := kw.Batch(200, 100)
 	for time.Since(began) < 5*time.Minute {
 		if c, err := kw.Dial(o.addr, time.Second); err == nil {
-			err = produce(c, o.topic(o.topics-1), []int32{int32(o.partitions - 1)}, batch, -1)
+			err = c.Produce(o.topic(o.topics-1), []int32{int32(o.partitions - 1)}, batch, -1, time.Minute)
 			c.C.Close()
 			if err == nil {
 				out["ready_s"] = time.Since(began).Seconds()

@@ -58,9 +58,7 @@ func (n *node) pid() int { return n.proc.Process.Pid }
 
 // load is the load average of the last minute.
 func load() float64 {
-	data, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(data), " ")
-	v, _ := strconv.ParseFloat(first, 64)
+	v, _ := strconv.ParseFloat(kw.LoadAverage(), 64)
 	return v
 }
 
@@ -107,7 +105,7 @@ func (n *node) start(step string, produces bool) error {
 	for time.Since(began) < startBound {
 		if c, err := kw.Dial(n.addr, time.Second); err == nil {
 			if produces {
-				err = produce(c, n.topic(n.topics-1), []int32{int32(n.partitions - 1)}, batch, -1)
+				err = c.Produce(n.topic(n.topics-1), []int32{int32(n.partitions - 1)}, batch, -1, time.Minute)
 			}
 			c.C.Close()
 			if err == nil {

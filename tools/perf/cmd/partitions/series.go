@@ -141,7 +141,7 @@ func probeBoth(step string, nodes ...*node) error {
 	for range nodes[0].count {
 		for i, n := range nodes {
 			t := time.Now()
-			if err := produce(conns[i], n.topic(rng.IntN(n.topics)), []int32{rng.Int32N(int32(n.partitions))}, batch, -1); err != nil {
+			if err := conns[i].Produce(n.topic(rng.IntN(n.topics)), []int32{rng.Int32N(int32(n.partitions))}, batch, -1, time.Minute); err != nil {
 				return err
 			}
 			took[i] = append(took[i], time.Since(t))
