@@ -35,7 +35,7 @@ KEEP   = mkdir -p build; f=build/$(1); [ ! -e $$f.txt ] || mv $$f.txt $$f-$$(dat
 # Of a foreign test's many lines, those that tell how far it is and what went wrong.
 PROGRESS := grep --line-buffered -Ev '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS: [^ ]*/)'
 
-.PHONY: help run build test unit sim sim-loop chaos chaos-planted prove-cluster race race-quick lint fmt gen check-gen fuzz fuzz-quick long bench bench-partitions compat compat-install clients compatibility cover vuln ci ci-parts release clean prove-log prove-txn
+.PHONY: help run build test unit sim sim-loop chaos chaos-planted prove-cluster race race-quick lint fmt gen check-gen fuzz fuzz-quick long bench bench-partitions bench-cluster compat compat-install clients compatibility cover vuln ci ci-parts release clean prove-log prove-txn
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -118,6 +118,11 @@ bench-partitions: build ## measure a node with 100,000 partitions beside one wit
 	cd tools/perf && $(GO) build -o $(ROOT)/build/perf/ ./cmd/partitions
 	build/perf/partitions -mode series -kaja bin/kaja -dir build/perf/many-partitions -count 5000 $(ARGS)
 	build/perf/partitions -mode sealed -kaja bin/kaja -dir build/perf/sealed-segments -topics 1 -partitions 500
+
+bench-cluster: build build/kafka-jars ## measure three nodes: idle, metadata, three replicas beside Kafka, deaths, busy loops (ARGS="-mode idle,rf3")
+	mkdir -p build/perf/scratch
+	cd tools/perf && $(GO) build -o $(ROOT)/build/perf/ ./cmd/cluster ./cmd/rawproduce
+	build/perf/cluster -kaja bin/kaja -kafka-jars build/kafka-jars -bin build/perf -dir build/perf/scratch $(ARGS)
 
 build/kafka-jars: compat-tests/install/pom.xml
 	rm -rf $@ $@.part
