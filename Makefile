@@ -2,7 +2,7 @@
 #
 #   SEED=n N=n        of `make sim`          FUZZTIME=30s   of `make fuzz`, for each target
 #   ROUNDS=n          of `make bench-compare`
-#   DURATION=300s SEED=n FAULTS=kill,cut   of `make chaos` (none given: every fault)
+#   DURATION=300s SEED=n FAULTS=kill,cut   of `make chaos` (none given: every fault); DIR= where several run at once
 #   RUN=regexp        of `make compat`       TARGET=kafka   of `make compat`: prove the tests on a real Kafka 4.4
 
 SHELL       := /usr/bin/env bash
@@ -35,7 +35,7 @@ KEEP   = mkdir -p build; f=build/$(1); [ ! -e $$f.txt ] || mv $$f.txt $$f-$$(dat
 # Of a foreign test's many lines, those that tell how far it is and what went wrong.
 PROGRESS := grep --line-buffered -Ev '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS: [^ ]*/)'
 
-.PHONY: help run build test unit sim sim-loop chaos chaos-planted prove-cluster race race-quick lint fmt gen check-gen fuzz fuzz-quick long bench bench-partitions bench-cluster compat compat-install clients compatibility cover vuln ci ci-parts release clean prove-log prove-txn
+.PHONY: help run build test unit sim sim-loop chaos chaos-gaps chaos-planted prove-chaos prove-cluster race race-quick lint fmt gen check-gen fuzz fuzz-quick long bench bench-partitions bench-cluster compat compat-install clients compatibility cover vuln ci ci-parts release clean prove-log prove-txn
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -60,7 +60,10 @@ sim-loop: ## the event-loop tier of the simulation, N seeds from SEED on; a seed
 	KAJA_LOOP_SEED=$(SEED) KAJA_LOOP_N=$(N) $(GO) test -count=1 -timeout 60m -run '^TestSeeds$$' -v ./sim/loop
 
 chaos: build bin/chaos bin/kaja-parent ## real processes in network namespaces under faults of every kind (DURATION= SEED= FAULTS= ARGS=); needs root
-	bin/chaos -binary bin/kaja -old bin/kaja-parent -dir build/chaos -json build/chaos/result.json -duration $(DURATION) -seed $(SEED) -faults '$(FAULTS)' $(ARGS)
+	bin/chaos -binary bin/kaja -old bin/kaja-parent -dir $(or $(DIR),build/chaos) -json $(or $(DIR),build/chaos)/result.json -duration $(DURATION) -seed $(SEED) -faults '$(FAULTS)' $(ARGS)
+
+chaos-gaps: build bin/chaos build/kafka-jars ## how long nothing is acknowledged while a node dies: kaja, then Kafka 4.4 (KILLS=100 KAFKA_KILLS=20 SERIES= OTHERS= DIR=)
+	KILLS='$(KILLS)' KAFKA_KILLS='$(KAFKA_KILLS)' SERIES='$(SERIES)' OTHERS='$(OTHERS)' KAFKA_OTHERS='$(KAFKA_OTHERS)' SEED='$(SEED)' DIR='$(DIR)' .ci/chaos-gaps
 
 chaos-planted: bin/chaos ## planted bugs that `make chaos` has to find
 	CGO_ENABLED=0 $(GO) build -tags planted -o bin/kaja-planted ./cmd/kaja
@@ -72,10 +75,9 @@ bin/chaos:
 
 # The binary of the commit before this one, to upgrade from.
 bin/kaja-parent:
-	rm -rf build/parent && mkdir -p build/parent
-	git archive HEAD^ | tar -x -C build/parent
-	cd build/parent && CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(ROOT)/$@ ./cmd/kaja
-	rm -rf build/parent
+	mkdir -p build && parent=$$(mktemp -d build/parent.XXXXXX) && trap "rm -rf $(ROOT)/$$parent" EXIT && \
+	  git archive HEAD^ | tar -x -C $$parent && cd $$parent && \
+	  CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(ROOT)/$@ ./cmd/kaja
 
 race: ## run the tests that need Go alone under the race detector
 	$(GO) test -race ./...

@@ -13,12 +13,12 @@ import (
 	"sync"
 )
 
-// stopAll stops every node cleanly, all at once.
-func (c *cluster) stopAll() {
+// endAll ends every node, all at once.
+func (c *cluster) endAll() {
 	var wg sync.WaitGroup
 	for _, n := range c.nodes {
 		if n.running() {
-			wg.Go(func() { _ = n.stop() })
+			wg.Go(func() { _ = c.runs.end(n) })
 		}
 	}
 	wg.Wait()

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -21,9 +20,13 @@ import (
 // patience is how long the cluster has to become whole, and take load, once a fault is over.
 const patience = 90 * time.Second
 
+// forming is how long it may take until there is a cluster, all of it new: three JVMs that start at once need minutes of a busy machine.
+const forming = 5 * time.Minute
+
 // cluster is all nodes, and what was found.
 type cluster struct {
 	o     options
+	runs  product
 	net   *netns.Net
 	nodes []*node
 	began time.Time
@@ -36,13 +39,18 @@ type cluster struct {
 
 // newCluster makes hosts and disks. Nodes with an even number have XFS, the others ext4.
 func newCluster(o options, w *world) (*cluster, error) {
-	if err := os.MkdirAll(o.dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory for logs: %w", err)
+	c := &cluster{o: o, runs: kaja{}, began: time.Now()}
+	if o.jars != "" {
+		c.runs = kafka{o.jars}
 	}
-	c := &cluster{o: o, began: time.Now()}
 	var err error
-	if c.o.binary, err = filepath.Abs(o.binary); err != nil {
-		return nil, err
+	for _, program := range []*string{&c.o.binary, &c.o.old} {
+		if o.jars != "" || *program == "" {
+			continue
+		}
+		if *program, err = w.own(*program); err != nil {
+			return nil, err
+		}
 	}
 	if c.net, err = netns.New(o.nodes); err != nil {
 		return nil, err
@@ -90,13 +98,18 @@ func (c *cluster) broken() bool {
 // start starts every node and the load.
 func (c *cluster) start(ctx context.Context) error {
 	var seeds []string
+	for _, n := range c.nodes { // all are ready before the first one starts to wait for the others
+		if err := n.prepare(); err != nil {
+			return err
+		}
+	}
 	for _, n := range c.nodes {
 		if err := n.start(); err != nil {
 			return err
 		}
 		seeds = append(seeds, addr(n.id))
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, forming)
 	defer cancel()
 	l, err := load.Start(context.WithoutCancel(ctx), load.Config{
 		Seeds: seeds, Nodes: c.o.nodes, Seed: c.o.seed, Partitions: int32(c.o.partitions), Rate: c.o.rate,
@@ -110,7 +123,7 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	if why := c.whole(ctx); why != "" {
-		return fmt.Errorf("the cluster is not whole after %v: %s", patience, why)
+		return fmt.Errorf("the cluster is not whole after %v: %s", forming, why)
 	}
 	return nil
 }

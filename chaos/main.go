@@ -4,12 +4,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -24,6 +23,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		os.Exit(2)
 	}
+	if o.tables {
+		if err := printAll(os.Stdout, o.results); err != nil {
+			fmt.Fprintln(os.Stderr, "chaos:", err)
+			os.Exit(2)
+		}
+		return
+	}
 	if err := netns.Enter(); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		os.Exit(2)
@@ -35,7 +41,11 @@ func main() {
 func run(o options) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	w := &world{dir: o.dir}
+	w, err := newWorld(o.dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		return 2
+	}
 	defer func() {
 		w.end()
 		if r := recover(); r != nil {
@@ -80,6 +90,9 @@ type options struct {
 	fsync       string
 	session     string
 	dir, json   string
+	jars        string
+	tables      bool
+	results     []string
 	planted     string
 	quiet       time.Duration
 }
@@ -98,20 +111,34 @@ func parse(args []string) (options, error) {
 	fs.IntVar(&o.rate, "rate", 500, "records a second, besides the probes")
 	fs.IntVar(&o.partitions, "partitions", 12, "partitions of the topic that idempotent producers write to")
 	fs.BoolVar(&o.series, "series", false, "measure gaps: 100 partitions at 10 records a second each and the probes, nothing else")
-	fs.IntVar(&o.least, "least", 500, "acknowledged records a second that every time without faults must have")
+	fs.IntVar(&o.least, "least", 500, "acknowledged records a second that there must be before the first fault")
 	fs.StringVar(&o.fsync, "fsync", "auto", "kaja.fsync of the nodes")
 	fs.StringVar(&o.session, "session", "", "broker.session.timeout.ms of the nodes; empty: the default")
-	fs.StringVar(&o.dir, "dir", "build/chaos", "for logs of the nodes")
+	fs.StringVar(&o.dir, "dir", "build/chaos", "for logs of the nodes; runs at the same time need one each")
 	fs.StringVar(&o.json, "json", "", "write the result to this file")
+	fs.StringVar(&o.jars, "kafka-jars", "", "run Kafka out of this directory of jars, not kaja")
+	fs.BoolVar(&o.tables, "table", false, "run nothing: print one table of the results in the files that are given")
 	fs.StringVar(&o.planted, "planted", "", "switch on this planted bug, in a binary built with -tags planted")
-	fs.DurationVar(&o.quiet, "quiet", 3*time.Second, "time without faults before each one")
+	fs.DurationVar(&o.quiet, "quiet", 0, "time without faults before each one; 0: 3 s, 1 s in a series")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
+	o.results = fs.Args()
 	if o.series {
 		o.partitions, o.rate = 100, 1000
 	}
+	if o.quiet == 0 {
+		o.quiet = 3 * time.Second
+		if o.series {
+			o.quiet = time.Second
+		}
+	}
 	var err error
+	if o.jars != "" {
+		if o.jars, err = filepath.Abs(o.jars); err != nil {
+			return o, err
+		}
+	}
 	o.kinds, err = choose(faults, o)
 	return o, err
 }
@@ -140,10 +167,4 @@ func choose(list string, o options) ([]string, error) {
 		chosen = append(chosen, name)
 	}
 	return chosen, nil
-}
-
-// write writes the result as JSON.
-func (r *result) write(name string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	return errors.Join(err, os.WriteFile(name, append(data, '\n'), 0o644))
 }

@@ -26,7 +26,7 @@ const (
 // diskSize is that of a node's disk in bytes; it is in memory, and thin.
 const diskSize = 1 << 30
 
-// node is a kaja process on a host of its own, with a disk of its own.
+// node is a process on a host of its own, with a disk of its own.
 type node struct {
 	id     int
 	c      *cluster
@@ -43,55 +43,30 @@ type node struct {
 
 func addr(id int) string { return fmt.Sprintf("%s:%d", netns.IP(id), clientPort) }
 
-// settings are the lines of the node's server.properties.
-func (n *node) settings() string {
-	var voters []string
-	for i := 1; i <= len(n.c.nodes); i++ {
-		voters = append(voters, fmt.Sprintf("%d@%s:%d", i, netns.IP(i), controllerPort))
+// properties is the name of the node's server.properties.
+func (n *node) properties() string {
+	return filepath.Join(n.c.o.dir, fmt.Sprintf("node%d.properties", n.id))
+}
+
+// prepare writes the settings and makes the disk ready.
+func (n *node) prepare() error {
+	lines := append(commonSettings(n), n.c.runs.settings(n)...)
+	if err := os.WriteFile(n.properties(), []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		return fmt.Errorf("write the settings of node %d: %w", n.id, err)
 	}
-	rf := min(len(n.c.nodes), 3)
-	lines := []string{
-		"process.roles=broker,controller",
-		fmt.Sprintf("node.id=%d", n.id),
-		fmt.Sprintf("listeners=PLAINTEXT://%s,CONTROLLER://%s:%d", addr(n.id), netns.IP(n.id), controllerPort),
-		"controller.listener.names=CONTROLLER",
-		"controller.quorum.voters=" + strings.Join(voters, ","),
-		"kaja.cluster.secret=chaoschaoschaoschaoschaoschaos42",
-		"log.dirs=" + filepath.Join(n.disk.Mount, "data"),
-		"kaja.fsync=" + n.c.o.fsync,
-		"min.insync.replicas=2",
-		fmt.Sprintf("default.replication.factor=%d", rf),
-		fmt.Sprintf("offsets.topic.replication.factor=%d", rf),
-		fmt.Sprintf("transaction.state.log.replication.factor=%d", rf),
-		"transaction.state.log.min.isr=2",
-		"offsets.topic.num.partitions=6",
-		"transaction.state.log.num.partitions=6",
-		"log.segment.bytes=1048576",
-		"auto.create.topics.enable=false",
-		"transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
-		"kaja.log.format=text",
-	}
-	if n.c.o.session != "" {
-		lines = append(lines, "broker.session.timeout.ms="+n.c.o.session)
-	}
-	return strings.Join(lines, "\n") + "\n"
+	return n.c.runs.format(n)
 }
 
 // start starts the process.
 func (n *node) start() error {
-	config := filepath.Join(n.c.o.dir, fmt.Sprintf("node%d.properties", n.id))
-	if err := os.WriteFile(config, []byte(n.settings()), 0o644); err != nil {
-		return fmt.Errorf("write the settings of node %d: %w", n.id, err)
-	}
 	out, err := os.OpenFile(n.logName(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("open the log of node %d: %w", n.id, err)
 	}
 	defer func() { _ = out.Close() }() // the process has its own
-	_, _ = fmt.Fprintf(out, "=== %s start of %s\n", time.Now().UTC().Format(time.RFC3339Nano), n.binary)
-	cmd := exec.Command(n.binary, "start", config)
+	cmd := n.c.runs.command(n)
+	_, _ = fmt.Fprintf(out, "=== %s start of %v\n", time.Now().UTC().Format(time.RFC3339Nano), cmd.Args)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = append(os.Environ(), "PLANTED_BUG="+n.c.o.planted, "PLANTED_WALL="+n.wallName())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := n.c.net.Start(n.id, cmd); err != nil {
 		return fmt.Errorf("start node %d: %w", n.id, err)
@@ -177,7 +152,7 @@ func (n *node) stop() error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.err != nil {
+	if !n.c.runs.clean(n.err) {
 		n.c.found("a clean stop of node %d: %v", n.id, n.err)
 	}
 	return nil

@@ -10,13 +10,16 @@ import (
 	"time"
 )
 
+// warmUp is how long the load runs before it counts, and how long it is counted at least before the first fault.
+const warmUp = 3 * time.Second
+
 // perform does a whole run. An error says that it could not be made; what the cluster did wrong is in the result.
 func perform(ctx context.Context, o options, w *world) (*result, error) {
 	c, err := newCluster(o, w)
 	if err != nil {
 		return nil, err
 	}
-	r := newResult(o)
+	r := newResult(o, c.runs.name())
 	c.say("seed %d, %d nodes, faults: %v; logs in %s", o.seed, o.nodes, o.kinds, o.dir)
 	if err := c.start(ctx); err != nil {
 		return nil, err
@@ -24,13 +27,17 @@ func perform(ctx context.Context, o options, w *world) (*result, error) {
 	c.say("the cluster is whole and under load")
 	s := newSchedule(o)
 	until := time.Now().Add(o.duration)
-	c.calm(ctx, r, o.quiet) // the load gets going
+	rest(ctx, warmUp) // the load gets going
 	for n := 0; ctx.Err() == nil && !c.broken(); n++ {
 		if o.count > 0 && n >= o.count || o.count == 0 && time.Now().After(until) {
 			break
 		}
 		e := s.next()
-		if !c.calm(ctx, r, o.quiet+e.wait) {
+		quiet := o.quiet + e.wait
+		if n == 0 {
+			quiet += warmUp
+		}
+		if !c.calm(ctx, r, quiet) || c.broken() {
 			break
 		}
 		if err := c.disturb(ctx, r, e); err != nil {
@@ -46,38 +53,39 @@ func perform(ctx context.Context, o options, w *world) (*result, error) {
 	return r, nil
 }
 
-// calm lets a time without faults pass and demands that enough is acknowledged in it.
+// calm lets a time without faults pass. Before the first fault enough has to be acknowledged in it; later ones are reported.
 func (c *cluster) calm(ctx context.Context, r *result, d time.Duration) bool {
 	began, before := time.Now(), c.load.Acked()
+	if !rest(ctx, d) {
+		return false
+	}
+	rate := float64(c.load.Acked()-before) / time.Since(began).Seconds()
+	r.calm(rate)
+	if len(r.Strikes) == 0 && rate < float64(c.o.least) {
+		c.found("only %.0f records a second are acknowledged before the first fault; the machine's load: %s", rate, machineLoad())
+	}
+	return true
+}
+
+// rest lets a time pass; false when ctx ends first.
+func rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
 	case <-time.After(d):
+		return true
 	}
-	rate := float64(c.load.Acked()-before) / time.Since(began).Seconds()
-	r.calm(rate)
-	if rate < float64(c.o.least) {
-		var gaps []string
-		for i := range c.nodes {
-			gaps = append(gaps, fmt.Sprintf("%.0f", ms(c.load.Probes.Gap([]int32{int32(i)}, began, time.Now()))))
-		}
-		c.found("only %.0f records a second are acknowledged in %.1f s without a fault; gaps of the probes in ms: %v; the machine's load: %s",
-			rate, time.Since(began).Seconds(), gaps, machineLoad())
-	}
-	return true
 }
 
 // disturb makes one fault, heals it, and waits until the cluster is whole.
 func (c *cluster) disturb(ctx context.Context, r *result, e event) error {
 	k, _ := find(kinds(), e.kind)
 	ctl := c.controller(ctx)
-	if e.ctl && ctl > 0 {
-		if e.other == ctl {
-			e.other = e.node
-		}
-		e.node = ctl
+	for c.o.series && ctl == 0 && ctx.Err() == nil { // who is to be hit has to be known
+		ctl = c.controller(ctx)
 	}
-	struck := strike{Kind: e.kind, Node: e.node, Controller: ctl == e.node, At: time.Since(c.began).Seconds()}
+	e = e.aim(ctl, c.o.series)
+	struck := strike{Kind: e.kind, Node: e.node, Controller: ctl == e.node && !k.all, At: time.Since(c.began).Seconds()}
 	on := ""
 	if struck.Controller {
 		on = ", the controller's"
@@ -107,6 +115,7 @@ func (c *cluster) disturb(ctx context.Context, r *result, e event) error {
 	struck.Held = healed.Sub(began).Seconds()
 	struck.Gap = ms(c.load.Probes.Gap(mine, began, healed))
 	struck.GapAfter = ms(c.load.Probes.Gap(mine, healed, whole))
+	struck.Longest = max(struck.Gap, struck.GapAfter)
 	struck.Whole = whole.Sub(healed).Seconds()
 	r.Strikes = append(r.Strikes, struck)
 	c.say("%s healed: gap %.0f ms, after it %.0f ms; whole after %.1f s", e.kind, struck.Gap, struck.GapAfter, struck.Whole)
@@ -127,10 +136,7 @@ func (c *cluster) hit(ctx context.Context, k kind, e event) (healed time.Time, e
 	if err := k.strike(c, e); err != nil {
 		return time.Time{}, fmt.Errorf("%s of node %d: %w", k.name, e.node, err)
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(e.hold):
-	}
+	rest(ctx, e.hold)
 	healed = time.Now()
 	if err := k.heal(c, e); err != nil {
 		return healed, fmt.Errorf("heal %s of node %d: %w", k.name, e.node, err)
@@ -157,7 +163,7 @@ func (c *cluster) judge(r *result) error {
 	}
 	r.Counts = c.load.Counts()
 	c.ad.Close()
-	c.stopAll()
+	c.endAll()
 	if !c.broken() {
 		for _, topic := range c.load.Topics() {
 			if err := c.sameLogs(topic); err != nil {
@@ -168,7 +174,7 @@ func (c *cluster) judge(r *result) error {
 	for _, n := range c.nodes {
 		c.panics(n)
 	}
-	r.Findings, r.Seconds = c.findings, time.Since(c.began).Seconds()
+	r.Findings, r.Seconds, r.Load = append(r.Findings, c.findings...), time.Since(c.began).Seconds(), machineLoad()
 	if len(r.Findings) == 0 {
 		for _, n := range c.nodes {
 			_ = os.Remove(n.logName())

@@ -18,6 +18,25 @@ type event struct {
 	dice  uint64        // for what the fault itself has to choose
 }
 
+// controllerEvery is how often the node of the controller is hit on purpose: a third of the faults. In a series it is hit
+// then, and at no other time.
+const controllerEvery = 3
+
+// aim gives the event the nodes that it is to hit, where ctl is the controller's; 0: nobody knows.
+func (e event) aim(ctl int, series bool) event {
+	switch {
+	case ctl <= 0:
+	case e.ctl:
+		if e.other == ctl {
+			e.other = e.node
+		}
+		e.node = ctl
+	case series && e.node == ctl:
+		e.node, e.other = e.other, ctl
+	}
+	return e
+}
+
 // schedule gives events for ever, the same ones for the same seed. Every kind comes once in each round.
 type schedule struct {
 	rng   *rand.Rand
@@ -40,7 +59,7 @@ func (s *schedule) next() event {
 	s.round = s.round[1:]
 	e.other = 1 + (e.node+s.rng.IntN(s.nodes-1))%s.nodes
 	s.made++
-	e.ctl = s.made%3 == 0
+	e.ctl = s.made%controllerEvery == 0
 	e.wait = time.Duration(s.rng.IntN(1500)) * time.Millisecond
 	k, _ := find(kinds(), e.kind)
 	e.hold = k.least + time.Duration(s.rng.Int64N(int64(k.most-k.least)+1))

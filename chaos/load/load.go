@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kajamq/kaja/sim/eos"
 	"github.com/kajamq/kaja/sim/history"
@@ -51,6 +52,8 @@ type Load struct {
 	readers sync.WaitGroup // end with cancel
 	mu      sync.Mutex
 	errs    []error
+	lost    int // of Plain and Probe, counted by Check
+	twice   int
 }
 
 // client makes a client that gives up a silent broker soon, and no record ever.
@@ -194,7 +197,42 @@ func (l *Load) topics(ctx context.Context) error {
 			return err
 		}
 	}
-	return insist(func() error { return l.makeProbes(ctx, ad, rf) })
+	if err := insist(func() error { return l.makeProbes(ctx, ad, rf) }); err != nil {
+		return err
+	}
+	return insist(func() error { return l.known(ctx) })
+}
+
+// known asks each node for the topics: a node that has not heard of one yet would tell a producer that there is none.
+func (l *Load) known(ctx context.Context) error {
+	cl, err := l.client(kgo.RequestRetries(0))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	req := kmsg.NewPtrMetadataRequest()
+	for _, topic := range []string{Plain, Once, Probe, "eos-a", "eos-b"} {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &topic
+		req.Topics = append(req.Topics, t)
+	}
+	for _, node := range cl.SeedBrokers() {
+		got, err := node.Request(ctx, req)
+		if err != nil {
+			return fmt.Errorf("ask each node for the topics: %w", err)
+		}
+		for _, t := range got.(*kmsg.MetadataResponse).Topics {
+			if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+				return fmt.Errorf("ask each node for the topics: %w", err)
+			}
+			for _, p := range t.Partitions {
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+					return fmt.Errorf("ask each node for the topics: %w", err)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // Whole reports whether every partition has a leader and all its replicas in sync; what is missing, otherwise.
@@ -245,6 +283,7 @@ func (l *Load) Check(ctx context.Context) error {
 		}
 		logs[topic] = log
 	}
+	l.tally(logs)
 	errs = append(errs, named(Plain, l.Plain.Check(logs[Plain])), named(Probe, l.Probes.check(logs[Probe])))
 	if n := l.Plain.Failed(); n > 0 {
 		errs = append(errs, fmt.Errorf("%d records were given up, although nobody may: %v", n, l.Plain.Failures(3)))
@@ -262,6 +301,17 @@ func (l *Load) Check(ctx context.Context) error {
 	return errors.Join(append(errs, l.errs...)...)
 }
 
+// tally counts what is lost and what is there twice, of what has to be acknowledged by all in sync.
+func (l *Load) tally(logs map[string]map[int32][]history.Read) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for topic, h := range map[string]*history.History{Plain: l.Plain, Probe: l.Probes.told} {
+		lost, twice := h.Tally(logs[topic])
+		l.lost += lost
+		l.twice += twice
+	}
+}
+
 func named(name string, err error) error {
 	if err == nil {
 		return nil
@@ -272,6 +322,9 @@ func named(name string, err error) error {
 // Counts is how much was done.
 type Counts struct {
 	Acked        int        `json:"acknowledged"`
+	Lost         int        `json:"acknowledged_and_lost"`
+	Twice        int        `json:"there_twice"`
+	Failed       int        `json:"answered_by_an_error"`
 	Once         int        `json:"acknowledged_by_the_leader_alone"`
 	Followed     int        `json:"followed"`
 	Commits      int        `json:"offset_commits"`
@@ -279,11 +332,11 @@ type Counts struct {
 	Transactions eos.Counts `json:"transactions"`
 }
 
-// Counts is how much was done so far; of transactions at the end only.
+// Counts is how much was done so far; transactions, and what is lost or there twice, at the end only.
 func (l *Load) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := Counts{Acked: l.Acked(), Once: l.once.Acked(), Transactions: l.told.Counts()}
+	c := Counts{Acked: l.Acked(), Lost: l.lost, Twice: l.twice, Failed: l.Plain.Failed() + l.Probes.told.Failed(), Once: l.once.Acked(), Transactions: l.told.Counts()}
 	for _, f := range l.follow {
 		c.Followed += f.count()
 	}

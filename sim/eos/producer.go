@@ -12,6 +12,8 @@ import (
 const (
 	// retryPause is how long a producer waits before it asks again.
 	retryPause = 20 * time.Millisecond
+	// replacedFor is how long a coordinator that has been replaced may not know it.
+	replacedFor = 5 * time.Second
 	// longTimeout is the timeout of transactions that are not meant to run out of time, shortTimeout of those that are.
 	longTimeout  = 6 * time.Minute
 	shortTimeout = time.Second
@@ -297,7 +299,17 @@ func (p *producer) settled(t *Txn, committed bool) {
 // repeatEnd sends the end again, and the other end: the first is answered with the same incarnation, the second refused.
 func (p *producer) repeatEnd(ctx context.Context, before ident, commit bool) {
 	again := incarnation{c: p.late, txnID: p.txnID, v2: p.v2, ident: before}
-	code, _ := p.insist(ctx, "EndTxn again", func() int16 { return again.end(ctx, commit) })
+	repeat := func() int16 { return again.end(ctx, commit) }
+	code, _ := p.insist(ctx, "EndTxn again", repeat)
+	// A coordinator that has been replaced and does not know it yet (it was paused, say) may refuse, as Kafka's; the one that took its
+	// place has the last word.
+	for began := time.Now(); code == kerr.ProducerFenced.Code && len(p.load.Seeds) > 1 && time.Since(began) < replacedFor; {
+		again.c.forget()
+		if !pause(ctx, retryPause) {
+			return
+		}
+		code, _ = p.insist(ctx, "EndTxn again", repeat)
+	}
 	if !p.over(ctx) && (code != 0 || again.ident != p.ident) {
 		p.fail("the same end, sent again, is answered %d and %v, want %v", code, again.ident, p.ident)
 	}

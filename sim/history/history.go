@@ -145,6 +145,27 @@ func (h *History) Check(log map[int32][]Read) error {
 	return firstErrors(errs)
 }
 
+// Tally counts what Check finds: acknowledged records that are not there, and records that are there more than once.
+func (h *History) Tally(log map[int32][]Read) (lost, twice int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	seen := map[string]bool{}
+	for _, records := range log {
+		for _, r := range records {
+			if seen[r.Value] {
+				twice++
+			}
+			seen[r.Value] = true
+		}
+	}
+	for value := range h.acked {
+		if !seen[value] {
+			lost++
+		}
+	}
+	return lost, twice
+}
+
 // firstErrors keeps a report readable.
 func firstErrors(errs []error) error {
 	const most = 20

@@ -41,3 +41,14 @@ func TestCheck(t *testing.T) {
 		})
 	}
 }
+
+func TestTally(t *testing.T) {
+	h := New()
+	for i := range 3 {
+		h.acked[fmt.Sprintf("p:%d", i)] = place{0, wire.Offset(i)}
+	}
+	lost, twice := h.Tally(map[int32][]Read{0: {{0, "p:0"}, {1, "p:0"}, {2, "p:3"}}, 1: {{0, "p:0"}}})
+	if lost != 2 || twice != 2 {
+		t.Errorf("%d lost and %d twice, want 2 and 2", lost, twice)
+	}
+}
