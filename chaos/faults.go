@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kajamq/kaja/chaos/netns"
 )
 
 // kind is a kind of fault. strike returns when the fault is there; heal when it was taken away, not when the cluster is
@@ -55,6 +57,7 @@ func kinds() []kind {
 			strike: func(c *cluster, e event) error { return c.net.Lose(e.node, 10+int(e.dice%291)) }, heal: healNet},
 		{name: "slow", what: "its link does 3 Mbit/s (N3)", least: 3 * s, most: 8 * s,
 			strike: func(c *cluster, e event) error { return c.net.Slow(e.node, 3000) }, heal: healNet},
+		{name: "reorder", what: "packets to and from it come out of order and twice (N5)", least: 3 * s, most: 8 * s, strike: reorder, heal: unreorder},
 		{name: "reset", what: "its connections are reset (N6)", least: s / 4, most: s,
 			strike: func(c *cluster, e event) error { return c.net.Reset(e.node) }, heal: healNet},
 		{name: "full", what: "its disk is full (N12)", least: 3 * s, most: 6 * s, strike: fill, heal: unfill},
@@ -96,6 +99,17 @@ func kill(c *cluster, e event) error { return c.nodes[e.node-1].kill() }
 
 func sig(s syscall.Signal) func(*cluster, event) error {
 	return func(c *cluster, e event) error { return c.nodes[e.node-1].signal(s, false) }
+}
+
+// reorder holds 2 to 31 % of a node's packets for up to 30 ms, and sends 1 to 10 % of them twice.
+func reorder(c *cluster, e event) error {
+	return c.net.Reorder(e.node, netns.Shuffle{Late: 20 + int(e.dice%291), Twice: 10 + int(e.dice>>32%91), Hold: 30 * time.Millisecond}, e.dice)
+}
+
+func unreorder(c *cluster, e event) error {
+	did := c.net.Shuffled(e.node)
+	c.say("of %d packets %d were late and %d came twice", did.Passed, did.Late, did.Twice)
+	return c.net.Heal()
 }
 
 func fill(c *cluster, e event) error {

@@ -87,6 +87,9 @@ func (n *Net) Heal() error {
 			h.cutOff = false
 			errs = append(errs, run(exec.Command("ip", "link", "set", cable(i), "up")))
 		}
+		if h.relay != nil {
+			errs = append(errs, n.unreorder(i))
+		}
 		if h.limited {
 			h.limited = false
 			errs = append(errs, n.run(i, "", "tc", "qdisc", "del", "dev", "eth0", "root"), n.run(Clients, "", "tc", "qdisc", "del", "dev", cable(i), "root"))

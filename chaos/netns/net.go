@@ -34,6 +34,7 @@ type host struct {
 	lose    int          // of a thousand packets that come
 	cutOff  bool         // its cable is out
 	limited bool         // its way out is slow
+	relay   *relay       // in its cable, or nil
 }
 
 // New makes the hosts 1…n. Enter has to come first.
