@@ -65,6 +65,9 @@ chaos: build bin/chaos bin/kaja-parent ## real processes in network namespaces u
 chaos-gaps: build bin/chaos build/kafka-jars ## how long nothing is acknowledged while a node dies: kaja, then Kafka 4.4 (KILLS=100 KAFKA_KILLS=20 SERIES= OTHERS= DIR=)
 	KILLS='$(KILLS)' KAFKA_KILLS='$(KAFKA_KILLS)' SERIES='$(SERIES)' OTHERS='$(OTHERS)' KAFKA_OTHERS='$(KAFKA_OTHERS)' SEED='$(SEED)' DIR='$(DIR)' .ci/chaos-gaps
 
+prove-chaos: build bin/chaos ## 300 s of every kind of fault and 20 power cuts on real processes, disks and links; needs root
+	.ci/prove-chaos
+
 chaos-planted: bin/chaos ## planted bugs that `make chaos` has to find
 	CGO_ENABLED=0 $(GO) build -tags planted -o bin/kaja-planted ./cmd/kaja
 	.ci/chaos-planted
