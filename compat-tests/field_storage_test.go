@@ -41,8 +41,9 @@ func awaitStart(t *testing.T, c *raw.Conn, topic string, want int64) {
 }
 
 // B07: retention goes by the largest timestamp of a segment. A producer that counts seconds loses its records at once, the active
-// segment's after a roll; one that counts microseconds keeps them until retention.bytes lets them go, is warned of, and is refused
-// where message.timestamp.after.max.ms says so. The broker's clock is not misled.
+// segment's after a roll, and is refused where message.timestamp.before.max.ms says so; one that counts microseconds keeps them until
+// retention.bytes lets them go, is warned of, and is refused where message.timestamp.after.max.ms says so. The broker's clock is not
+// misled.
 func TestFieldB07TimestampsOfOtherUnits(t *testing.T) {
 	b := ownBroker(t, map[string]string{"log.retention.check.interval.ms": "300"})
 	c := dial(t, b)
@@ -85,11 +86,26 @@ func TestFieldB07TimestampsOfOtherUnits(t *testing.T) {
 		t.Errorf("the active segment went without a roll: %v", err)
 	}
 
-	create("b07-limit", map[string]string{"message.timestamp.after.max.ms": hour})
-	p := produce(t, c, "b07-limit", 0, b07Batch(now.UnixMicro()))
-	wantCode(t, "microseconds with a limit", p.ErrorCode, 32)
-	if end := listOffset(t, c, "b07-limit", 0, -1).Offset; end != 0 {
-		t.Errorf("end %d, want nothing stored", end)
+	// Each limit refuses its side, names the record, and lets the other side in.
+	for _, tt := range []struct {
+		topic, limit      string
+		refused, accepted int64
+	}{
+		{"b07-after", "message.timestamp.after.max.ms", now.UnixMicro(), now.Unix()},
+		{"b07-before", "message.timestamp.before.max.ms", now.Unix(), now.UnixMicro()},
+	} {
+		create(tt.topic, map[string]string{"retention.ms": "-1", tt.limit: hour})
+		p := produce(t, c, tt.topic, 0, b07Batch(tt.refused))
+		wantCode(t, tt.limit, p.ErrorCode, 32)
+		if len(p.ErrorRecords) != 1 || p.ErrorRecords[0].RelativeOffset != 0 || deref(p.ErrorMessage) != "One or more records have been rejected due to invalid timestamp" {
+			t.Errorf("%s: %q, records %+v", tt.limit, deref(p.ErrorMessage), p.ErrorRecords)
+		}
+		if end := listOffset(t, c, tt.topic, 0, -1).Offset; end != 0 {
+			t.Errorf("%s: end %d, want nothing stored", tt.limit, end)
+		}
+		if base := mustProduce(t, c, tt.topic, 0, b07Batch(tt.accepted)); base != 0 {
+			t.Errorf("%s: the other unit is at %d, want 0", tt.limit, base)
+		}
 	}
 
 	create("b07-broker", map[string]string{"message.timestamp.type": "LogAppendTime"})
