@@ -25,7 +25,7 @@ func TestAdminChangesAreSeenAtOnce(t *testing.T) {
 				c := NewCluster(t, seed)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				if err := c.StartAll(ctx, c.Form(nodes)...); err != nil {
+				if err := c.StartAll(ctx, c.Form(nodes, "log.dirs=/data,/other")...); err != nil {
 					t.Fatal(err)
 				}
 				cl, err := c.Client("client", kgo.MaxVersions(kversion.V4_0_0())) // these name topics, later ones their ids
@@ -39,6 +39,7 @@ func TestAdminChangesAreSeenAtOnce(t *testing.T) {
 						w.topics()
 						w.configs()
 						w.records()
+						w.directories()
 						w.groups()
 						w.features()
 						w.gone()
@@ -204,6 +205,54 @@ func (w writer) records() {
 	}
 }
 
+// directories brings the node's own replicas into its other log directory, and takes one of them back.
+func (w writer) directories() {
+	w.t.Helper()
+	const here, other = "/data", "/other"
+	where := func(partition int32) (dirs []string) { // the one that it is on its way to is the last
+		for _, d := range w.ask(kmsg.NewPtrDescribeLogDirsRequest()).(*kmsg.DescribeLogDirsResponse).Dirs {
+			for _, dt := range d.Topics {
+				for _, p := range dt.Partitions {
+					switch {
+					case dt.Topic != w.topic || p.Partition != partition:
+					case p.IsFuture:
+						dirs = append(dirs, d.Dir)
+					default:
+						dirs = slices.Insert(dirs, 0, d.Dir)
+					}
+				}
+			}
+		}
+		return dirs
+	}
+	bring := func(dir string, partition int32) {
+		req := kmsg.NewPtrAlterReplicaLogDirsRequest()
+		req.Dirs = []kmsg.AlterReplicaLogDirsRequestDir{{Dir: dir, Topics: []kmsg.AlterReplicaLogDirsRequestDirTopic{{Topic: w.topic, Partitions: []int32{partition}}}}}
+		w.must("AlterReplicaLogDirs", w.ask(req).(*kmsg.AlterReplicaLogDirsResponse).Topics[0].Partitions[0].ErrorCode, nil)
+		if got := where(partition); len(got) == 0 || got[len(got)-1] != dir {
+			w.t.Fatalf("%s-%d is in %v at node %d after it was to go to %s", w.topic, partition, got, w.node, dir)
+		}
+	}
+	for partition := range int32(5) {
+		to := here
+		if where(partition)[0] == here {
+			to = other
+		}
+		bring(to, partition)
+		if partition == 0 {
+			bring(where(partition)[0], partition) // back, or it is there already
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // gone looks at a topic that lies still
+		if !slices.ContainsFunc([]int32{0, 1, 2, 3, 4}, func(p int32) bool { return len(where(p)) > 1 }) {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Fatal("the replicas are still on their way")
+		}
+	}
+}
+
 // groups commits for a group at its coordinator, takes one offset back, and the group as a whole.
 func (w writer) groups() {
 	w.t.Helper()
@@ -284,5 +333,80 @@ func (w writer) gone() {
 	w.partitions(3)
 	if m := w.metadata(); m.TopicID == before {
 		w.t.Fatalf("the new topic has the old one's id %x", before)
+	}
+}
+
+// The node that answered ElectLeaders shows the leaders that it elected, and the one that answered UnregisterBroker knows that broker
+// no more, in the next request, at each of three nodes.
+func TestBrokerChangesAreSeenAtOnce(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c, nodes, cl := threeBrokers(t, seed, "auto.leader.rebalance.enable=false")
+		replicated(t, c, "t", 3, nil)
+		whole(t, c, "t", time.Minute)
+		for id := 1; id <= 3; id++ {
+			w := writer{t: t, cl: cl, node: id, replicas: 3, topic: "t"}
+			away := nodes[id%3]
+			if err := away.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			mustStart(t, away)
+			whole(t, c, "t", time.Minute)
+			w.elect()
+
+			if err := away.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			w.unregister(int32(id%3 + 1))
+			mustStart(t, away)
+			whole(t, c, "t", time.Minute)
+			awaitMembers(t, c, "1* 2* 3*", time.Minute)
+		}
+	})
+}
+
+// elect brings every partition back to its preferred leader.
+func (w writer) elect() {
+	w.t.Helper()
+	preferred := func() (n int) {
+		for _, p := range w.metadata().Partitions {
+			if p.Leader == p.Replicas[0] {
+				n++
+			}
+		}
+		return n
+	}
+	if n := preferred(); n == 3 {
+		w.t.Fatal("every partition is led by its preferred leader although that one was away")
+	}
+	req := kmsg.NewPtrElectLeadersRequest()
+	req.TimeoutMillis = 10_000
+	got := w.ask(req).(*kmsg.ElectLeadersResponse)
+	w.must("ElectLeaders", got.ErrorCode, nil)
+	for _, rt := range got.Topics {
+		for _, p := range rt.Partitions {
+			w.must(fmt.Sprint("ElectLeaders of ", rt.Topic, "-", p.Partition), p.ErrorCode, p.ErrorMessage)
+		}
+	}
+	if n := preferred(); n != 3 {
+		w.t.Fatalf("node %d shows %d of 3 partitions led by the preferred leaders that were just elected", w.node, n)
+	}
+}
+
+// unregister has the cluster forget a broker that has stopped.
+func (w writer) unregister(id int32) {
+	w.t.Helper()
+	known := func() bool {
+		req := kmsg.NewPtrDescribeClusterRequest()
+		req.EndpointType, req.IncludeFencedBrokers = 1, true
+		got := w.ask(req).(*kmsg.DescribeClusterResponse)
+		w.must("DescribeCluster", got.ErrorCode, got.ErrorMessage)
+		return slices.ContainsFunc(got.Brokers, func(b kmsg.DescribeClusterResponseBroker) bool { return b.NodeID == id })
+	}
+	if !known() {
+		w.t.Fatalf("node %d does not show broker %d, which is only stopped", w.node, id)
+	}
+	unregister(w.t, w.cl, w.node, int(id))
+	if known() {
+		w.t.Fatalf("node %d shows broker %d, which it has just unregistered", w.node, id)
 	}
 }
