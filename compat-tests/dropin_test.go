@@ -20,7 +20,9 @@ import (
 // composed are services of compose files as the apache/kafka and bitnami images publish them, one node without security. Only
 // the image line is changed, which here means: in an empty root file system with nothing but a static kaja in it, in a network
 // and under a host name of its own, with exactly these variables.
-var composed = map[string]struct{ hostname, env, server, dir string }{ //nolint:gochecknoglobals // a table
+//
+// A service with a volume is made anew for each start, as "docker compose down" and "up" do: only what is on the volume is there again.
+var composed = map[string]struct{ hostname, env, server, dir, volume string }{ //nolint:gochecknoglobals // a table
 	"apache": {"broker", `CLUSTER_ID=4L6g3nShT-eMCtK--X86sw KAFKA_NODE_ID=1
 		KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PLAINTEXT_HOST:PLAINTEXT
 		KAFKA_ADVERTISED_LISTENERS=PLAINTEXT_HOST://localhost:9092,PLAINTEXT://broker:19092 KAFKA_PROCESS_ROLES=broker,controller
@@ -28,27 +30,43 @@ var composed = map[string]struct{ hostname, env, server, dir string }{ //nolint:
 		KAFKA_INTER_BROKER_LISTENER_NAME=PLAINTEXT KAFKA_CONTROLLER_LISTENER_NAMES=CONTROLLER
 		KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR=1 KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS=0 KAFKA_TRANSACTION_STATE_LOG_MIN_ISR=1
 		KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR=1 KAFKA_SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR=1
-		KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR=1 KAFKA_LOG_DIRS=/tmp/kraft-combined-logs`, "127.0.0.1:9092", "tmp/kraft-combined-logs"},
-	"bitnami": {"kafka", `KAFKA_CFG_NODE_ID=0 KAFKA_CFG_PROCESS_ROLES=controller,broker KAFKA_CFG_CONTROLLER_QUORUM_VOTERS=0@kafka:9093
+		KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR=1 KAFKA_LOG_DIRS=/tmp/kraft-combined-logs`, "127.0.0.1:9092", "tmp/kraft-combined-logs", ""},
+	"apache without a variable, a volume": {"broker", "CLUSTER_ID=4L6g3nShT-eMCtK--X86sw", "127.0.0.1:9092", "tmp/kraft-combined-logs", "tmp/kraft-combined-logs"},
+	"apache without log.dirs, a volume": {"broker", `CLUSTER_ID=4L6g3nShT-eMCtK--X86sw KAFKA_NODE_ID=1 KAFKA_PROCESS_ROLES=broker,controller
+		KAFKA_LISTENERS=PLAINTEXT://:9092,CONTROLLER://:9093 KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092
+		KAFKA_CONTROLLER_LISTENER_NAMES=CONTROLLER KAFKA_CONTROLLER_QUORUM_VOTERS=1@localhost:9093
+		KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT`, "127.0.0.1:9092", "tmp/kafka-logs", "tmp/kafka-logs"},
+	"bitnami": {"kafka", bitnamiSingle, "127.0.0.1:9092", "kaja-data", ""},
+	// bitnami publishes it with the volume kafka_data:/bitnami, and without log.dirs.
+	"bitnami, a volume": {"kafka", bitnamiSingle, "127.0.0.1:9092", "bitnami/kafka/data", "bitnami"},
+}
+
+const bitnamiSingle = `KAFKA_CFG_NODE_ID=0 KAFKA_CFG_PROCESS_ROLES=controller,broker KAFKA_CFG_CONTROLLER_QUORUM_VOTERS=0@kafka:9093
 		KAFKA_CFG_LISTENERS=PLAINTEXT://:9092,CONTROLLER://:9093 KAFKA_CFG_ADVERTISED_LISTENERS=PLAINTEXT://:9092
 		KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT KAFKA_CFG_CONTROLLER_LISTENER_NAMES=CONTROLLER
 		KAFKA_CFG_INTER_BROKER_LISTENER_NAME=PLAINTEXT ALLOW_PLAINTEXT_LISTENER=yes KAFKA_ENABLE_KRAFT=yes
-		KAFKA_KRAFT_CLUSTER_ID=abcdefghijklmnopqrstuv`, "127.0.0.1:9092", "kaja-data"},
-}
+		KAFKA_KRAFT_CLUSTER_ID=abcdefghijklmnopqrstuv`
 
 // inside runs in the namespaces: it starts the node as the container would, waits until it serves, uses it as a client in the
-// same network, stops it, and starts it once more on the same data.
+// same network, stops it, and starts it once more on the same data. Below $BASE are an image's files and what is on its volume.
 const inside = `set -eu
 ip link set lo up; hostname "$HOST"
 at() { chroot "$ROOT" /kaja "$@" -b "$SERVER"; }
+container() {
+  [ -n "$VOLUME" ] || { ROOT=$BASE/image; return; }
+  ROOT=$BASE/container.$1; mkdir -p "$BASE/volume" "$ROOT"; cp -a "$BASE/image/." "$ROOT"
+  mkdir -p "$ROOT/proc" "$ROOT/$VOLUME"; mount --bind /proc "$ROOT/proc"; mount --bind "$BASE/volume" "$ROOT/$VOLUME"
+}
 for round in 1 2; do
-  env -i $VARS "$(command -v chroot)" "$ROOT" /kaja start >"$ROOT/log.$round" 2>&1 & pid=$!
+  container $round
+  env -i $VARS "$(command -v chroot)" "$ROOT" /kaja start >"$BASE/log.$round" 2>&1 & pid=$!
   for i in $(seq 100); do at cluster info >/dev/null 2>&1 && break; kill -0 $pid; sleep 0.1; done
   at doctor >&2
   at produce greetings "round $round" 2>/dev/null
   kill $pid; wait $pid
 done
-env -i $VARS "$(command -v chroot)" "$ROOT" /kaja start >"$ROOT/log.3" 2>&1 & pid=$!
+container 3
+env -i $VARS "$(command -v chroot)" "$ROOT" /kaja start >"$BASE/log.3" 2>&1 & pid=$!
 for i in $(seq 100); do at cluster info >/dev/null 2>&1 && break; kill -0 $pid; sleep 0.1; done
 at cluster info --json; at consume greetings -o start -e 2>/dev/null; at consume greetings -g g -o start -n 2 2>/dev/null
 kill $pid; wait $pid`
@@ -57,23 +75,24 @@ func TestComposeFilesStartKaja(t *testing.T) {
 	if kind(t) != target.Kaja {
 		t.Skip("about kaja's own start")
 	}
-	if os.Geteuid() != 0 || exec.Command("unshare", "-n", "-u", "true").Run() != nil {
+	if os.Geteuid() != 0 || exec.Command("unshare", "-n", "-u", "-m", "true").Run() != nil {
 		t.Skip("needs the right to make namespaces")
 	}
 	binary := theSuite.options(t, target.Kaja).Binary // static, so that it runs where nothing else is
 	for name, c := range composed {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			copyFile(t, binary, filepath.Join(root, "kaja"))
-			if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+			base := t.TempDir()
+			root := filepath.Join(base, "image")
+			if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
 				t.Fatal(err)
 			}
+			copyFile(t, binary, filepath.Join(root, "kaja"))
 			writeFile(t, filepath.Join(root, "etc/hosts"), "127.0.0.1 localhost "+c.hostname+"\n") // as in every container
-			o := execute(t, 2*time.Minute, "", []string{"ROOT=" + root, "HOST=" + c.hostname, "SERVER=" + c.server, "VARS=" + strings.Join(strings.Fields(c.env), " ")},
-				"unshare", "-n", "-u", "bash", "-c", inside)
+			o := execute(t, 2*time.Minute, "", []string{"BASE=" + base, "VOLUME=" + c.volume, "HOST=" + c.hostname, "SERVER=" + c.server, "VARS=" + strings.Join(strings.Fields(c.env), " ")},
+				"unshare", "-n", "-u", "-m", "bash", "-c", inside)
 			var logs strings.Builder
 			for i := 1; i <= 3; i++ {
-				data, _ := os.ReadFile(fmt.Sprintf("%s/log.%d", root, i))
+				data, _ := os.ReadFile(fmt.Sprintf("%s/log.%d", base, i))
 				logs.Write(data)
 			}
 			if o.Exit != 0 {
@@ -87,7 +106,11 @@ func TestComposeFilesStartKaja(t *testing.T) {
 					t.Errorf("%q is logged %d times, want once a start:\n%s", want, strings.Count(logs.String(), want), logs.String())
 				}
 			}
-			if _, err := os.Stat(filepath.Join(root, c.dir, "meta.properties")); err != nil {
+			data := filepath.Join(root, c.dir)
+			if c.volume != "" {
+				data = filepath.Join(base, "volume", strings.TrimPrefix(c.dir, c.volume))
+			}
+			if _, err := os.Stat(filepath.Join(data, "meta.properties")); err != nil {
 				t.Error(err)
 			}
 			if id := word(c.env, "CLUSTER_ID="); !strings.Contains(o.Out, `"cluster_id": "`+id+`"`) {

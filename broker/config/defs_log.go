@@ -55,7 +55,7 @@ var logTable = []Def{
 	{Name: "log.cleanup.policy", Type: List, Default: "delete", Valid: oneOf("compact", "delete"), Scope: ClusterWide, Status: Enforced,
 		Doc: "Default of cleanup.policy."},
 	{Name: "log.dir", Type: List, Default: "/tmp/kafka-logs", Status: Enforced,
-		Doc: "Directory of the data; used if log.dirs is not set. Without either it is $XDG_DATA_HOME/kaja, or ~/.local/share/kaja."},
+		Doc: "Directory of the data; used if log.dirs is not set. Without either it is on a volume that is mounted where an image of Kafka keeps its data, or $XDG_DATA_HOME/kaja, or ~/.local/share/kaja."},
 	{Name: "log.dir.failure.timeout.ms", Type: Long, Default: "30000", Valid: atLeast(1), Status: DefaultOnly,
 		Doc: "Time that a broker goes on when it cannot tell the controller about a failed log directory."},
 	{Name: "log.dirs", Type: List, NoDefault: true, Status: Enforced, Synonyms: same("log.dir"),

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -23,6 +24,9 @@ type Sources struct {
 	Env []string
 	// Set is arguments of the form name=value, later ones win.
 	Set []string
+	// Mounts is where file systems are mounted, as far as that is known. One at a place where an image of Kafka keeps its data says
+	// where data goes if no setting does.
+	Mounts []string
 	// Hostname is the machine's own name, "" if unknown. It only serves to recognise the node's own address.
 	Hostname string
 }
@@ -75,7 +79,7 @@ func Load(s Sources) (*Config, []Report, error) {
 			merged[g.name] = g
 		}
 	}
-	c := Default(dataDir(s.Env))
+	c := Default(cmp.Or(volume(s.Mounts), dataDir(s.Env)))
 	var reports []Report
 	var errs []error
 	for _, name := range slices.Sorted(mapKeys(merged)) {
@@ -260,7 +264,7 @@ func log4jLevel(s string) string {
 	return ""
 }
 
-// dataDir is where data goes if no setting says so: $XDG_DATA_HOME/kaja, else $HOME/.local/share/kaja, else ./kaja-data.
+// dataDir is where data goes if neither a setting nor a volume says so: $XDG_DATA_HOME/kaja, else $HOME/.local/share/kaja, else ./kaja-data.
 // A relative XDG_DATA_HOME does not count (XDG Base Directory Specification).
 func dataDir(env []string) string {
 	get := func(name string) string {

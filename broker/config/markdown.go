@@ -13,7 +13,9 @@ func Markdown() string {
 # Configuration
 
 ` + "`kaja start`" + ` needs no configuration: it listens on localhost:9092 and keeps its data in ` + "`$XDG_DATA_HOME/kaja`" + `
-(` + "`~/.local/share/kaja`" + `). Settings have Kafka's names, and those of kaja's own begin with ` + "`kaja.`" + `.
+(` + "`~/.local/share/kaja`" + `). In a container whose volume is mounted where the images of Kafka keep their data, it goes there
+instead: ` + "`/bitnami` or `/bitnami/kafka` (to `/bitnami/kafka/data`), `/tmp/kafka-logs`, `/tmp/kraft-combined-logs`" + `.
+Settings have Kafka's names, and those of kaja's own begin with ` + "`kaja.`" + `.
 
 ## Where settings come from
 

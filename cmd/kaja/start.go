@@ -149,6 +149,9 @@ func (a *app) load(f startFlags) (*config.Config, []config.Report, error) {
 		}
 		s.File = data
 	}
+	if mountinfo, err := a.readFile("/proc/self/mountinfo"); err == nil { // Linux alone has it
+		s.Mounts = config.MountPoints(mountinfo)
+	}
 	if name, err := a.hostname(); err == nil {
 		s.Hostname = name
 	}
