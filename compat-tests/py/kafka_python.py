@@ -99,7 +99,8 @@ def group(mode):
                 return False
 
         def poll():
-            messages = [m for of in consumer.poll(timeout_ms=200).values() for m in of]
+            # Longer than a join takes: a poll that runs out of time under one may forget it (docs/limits.md).
+            messages = [m for of in consumer.poll(timeout_ms=5000).values() for m in of]
             if messages:
                 commit()
             return [m.value.decode() for m in messages]
