@@ -8,6 +8,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// Code is an error code of an answer.
+type Code int16
+
+// TimedOut is REQUEST_TIMED_OUT: what was asked for may have been carried out.
+const TimedOut Code = 7
+
+func (c Code) Error() string { return fmt.Sprint("error code ", int16(c)) }
+
 // MetadataAll is the metadata of all topics (v12).
 func (c *Conn) MetadataAll(to time.Duration) (*kmsg.MetadataResponse, error) {
 	r := kmsg.NewPtrMetadataRequest()
@@ -32,7 +40,7 @@ func (c *Conn) Quorum(to time.Duration) (*kmsg.DescribeQuorumResponseTopicPartit
 	}
 	q := resp.(*kmsg.DescribeQuorumResponse)
 	if q.ErrorCode != 0 {
-		return nil, fmt.Errorf("describe quorum: error %d", q.ErrorCode)
+		return nil, fmt.Errorf("describe quorum: %w", Code(q.ErrorCode))
 	}
 	if len(q.Topics) != 1 || len(q.Topics[0].Partitions) != 1 || q.Topics[0].Partitions[0].LeaderID < 0 {
 		return nil, errors.New("describe quorum: no leader")
@@ -60,7 +68,7 @@ func (c *Conn) Produce(topic string, parts []int32, batch []byte, acks int16, to
 	for _, rt := range resp.(*kmsg.ProduceResponse).Topics {
 		for _, rp := range rt.Partitions {
 			if rp.ErrorCode != 0 {
-				return fmt.Errorf("%s-%d: error %d", topic, rp.Partition, rp.ErrorCode)
+				return fmt.Errorf("%s-%d: %w", topic, rp.Partition, Code(rp.ErrorCode))
 			}
 		}
 	}
@@ -83,7 +91,7 @@ func (c *Conn) SetTopicConfig(topic, name, value string, to time.Duration) error
 	}
 	for _, res := range resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
 		if res.ErrorCode != 0 {
-			return fmt.Errorf("alter %s of %s: error %d", name, topic, res.ErrorCode)
+			return fmt.Errorf("alter %s of %s: %w", name, topic, Code(res.ErrorCode))
 		}
 	}
 	return nil
@@ -102,7 +110,7 @@ func (c *Conn) TopicConfig(topic, name string, to time.Duration) (string, error)
 	}
 	for _, res := range resp.(*kmsg.DescribeConfigsResponse).Resources {
 		if res.ErrorCode != 0 {
-			return "", fmt.Errorf("describe %s of %s: error %d", name, topic, res.ErrorCode)
+			return "", fmt.Errorf("describe %s of %s: %w", name, topic, Code(res.ErrorCode))
 		}
 		for _, e := range res.Configs {
 			if e.Name == name && e.Value != nil {

@@ -36,7 +36,7 @@ func idleOf(ctx context.Context, o options, s subject) (rows []*kw.Row, err erro
 			return nil, err
 		}
 	}
-	controller, _, err := c.roles(c.nodes[0])
+	controller, _, err := c.roles(ctx, c.nodes[0])
 	if err != nil {
 		return nil, err
 	}

@@ -175,7 +175,7 @@ func imageOnce(ctx context.Context, o options, alone, busy *delays) (created int
 	if err := c.create(ctx, imageTopic, 1); err != nil {
 		return 0, 0, err
 	}
-	controller, others, err := c.roles(c.nodes[0])
+	controller, others, err := c.roles(ctx, c.nodes[0])
 	if err != nil {
 		return 0, 0, err
 	}
@@ -196,7 +196,7 @@ func imageOnce(ctx context.Context, o options, alone, busy *delays) (created int
 	if err != nil {
 		return 0, 0, err
 	}
-	now, _, err := c.roles(c.nodes[0])
+	now, _, err := c.roles(ctx, c.nodes[0])
 	if err == nil && now != controller {
 		err = errors.New("the controller has changed")
 	}
@@ -234,7 +234,7 @@ func whileCreating(ctx context.Context, o options, controller *node, ch *changer
 func createMany(c *kw.Conn, o options) (created int, err error) {
 	for created < o.partitions {
 		n := min(o.perTopic, o.partitions-created)
-		if err := c.CreateTopic(fmt.Sprintf("many-%d", created), int32(n), nodes, nil); err != nil {
+		if err := createAgain(c, fmt.Sprintf("many-%d", created), n); err != nil {
 			return created, err
 		}
 		created += n

@@ -12,7 +12,7 @@ import (
 )
 
 // manyBound is how long a step among many partitions may take.
-const manyBound = 5 * time.Minute
+const manyBound = 10 * time.Minute
 
 // many measures what many partitions take, and deaths among them: of a node that only follows in the quorum, then of the
 // controller's.
@@ -61,7 +61,7 @@ func (m *manyRun) once(ctx context.Context) (err error) {
 	if err := m.weigh(ctx, c, 0); err != nil {
 		return err
 	}
-	controller, _, err := c.roles(c.nodes[0])
+	controller, _, err := c.roles(ctx, c.nodes[0])
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (m *manyRun) once(ctx context.Context) (err error) {
 		return err
 	}
 	for i := range m.rows {
-		controller, others, err := c.roles(c.nodes[0])
+		controller, others, err := c.roles(ctx, c.nodes[0])
 		if err != nil {
 			return err
 		}

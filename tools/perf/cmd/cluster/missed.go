@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,23 +47,27 @@ func missedOnce(ctx context.Context, o options) (f kw.Figures, err error) {
 			return nil, err
 		}
 	}
-	controller, others, err := c.roles(c.nodes[0])
+	controller, others, err := c.roles(ctx, c.nodes[0])
 	if err != nil {
 		return nil, err
 	}
 	victim := others[0]
 	victim.end(syscall.SIGKILL)
-	offset, err := controller.metric(offsetMetric)
+	began := time.Now()
+	_, offset, err := c.progress()
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
-	entries, value, err := writeEntries(ctx, controller, o.entries)
+	entries, err := c.writeEntries(ctx, controller, o.entries)
 	if err != nil {
 		return nil, err
 	}
 	wrote := time.Since(began)
-	target, err := controller.metric(offsetMetric)
+	const value = "77777777"
+	if _, err := ask(controller, func(k *kw.Conn) (any, error) { return nil, setAgain(k, missedTopic(0), value) }); err != nil {
+		return nil, err
+	}
+	_, target, err := c.progress()
 	if err != nil {
 		return nil, err
 	}
@@ -75,51 +78,76 @@ func missedOnce(ctx context.Context, o options) (f kw.Figures, err error) {
 
 func missedTopic(writer int) string { return fmt.Sprint("missed-", writer) }
 
-// writeEntries changes configs, one in a request, until the controller has written so many entries more: changes that come
-// together are one entry. value is the last that the first topic was given.
-func writeEntries(ctx context.Context, controller *node, entries int) (written float64, value string, err error) {
-	before, err := controller.metric(entriesMetric)
+// progress is how many metadata entries the running nodes have written since they were started, and the newest offset.
+func (c *cluster) progress() (entries, offset float64, err error) {
+	for _, n := range c.nodes {
+		if n.proc == nil {
+			continue
+		}
+		e, err1 := n.metric(entriesMetric)
+		at, err2 := n.metric(offsetMetric)
+		entries, offset, err = entries+e, max(offset, at), errors.Join(err, err1, err2, n.alive())
+	}
+	return entries, offset, err
+}
+
+// writeEntries changes configs, one in a request, until so many entries more are written: changes that come together are one.
+func (c *cluster) writeEntries(ctx context.Context, asked *node, want int) (written float64, err error) {
+	before, _, err := c.progress()
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	ctx, stop := context.WithTimeout(ctx, time.Hour)
 	defer stop()
-	var enough atomic.Bool
+	failed := make(chan error, missedWriters)
 	var wg sync.WaitGroup
-	errs := make([]error, missedWriters)
 	for w := range missedWriters {
-		wg.Go(func() { errs[w] = changeAgainAndAgain(ctx, controller, missedTopic(w), &enough) })
+		wg.Go(func() {
+			if err := changeAgainAndAgain(ctx, asked, missedTopic(w)); err != nil {
+				failed <- err
+			}
+		})
 	}
-	for err == nil && written < float64(entries) {
-		if err = pause(ctx, 50*time.Millisecond); err == nil {
-			written, err = controller.metric(entriesMetric)
-			written -= before
+	defer wg.Wait()
+	defer stop()
+	look, tell := time.NewTicker(50*time.Millisecond), time.NewTicker(30*time.Second)
+	defer look.Stop()
+	defer tell.Stop()
+	for {
+		select {
+		case err := <-failed:
+			return 0, fmt.Errorf("after %.0f of %d entries: %w", written, want, err)
+		case <-tell.C:
+			say("missed: %.0f of %d entries", written, want)
+		case <-look.C:
+			now, _, err := c.progress()
+			if written = now - before; err != nil || written >= float64(want) {
+				return written, err
+			}
 		}
 	}
-	enough.Store(true)
-	wg.Wait()
-	if err := errors.Join(append(errs, err)...); err != nil {
-		return 0, "", err
-	}
-	value = "77777777"
-	_, err = ask(controller, func(k *kw.Conn) (any, error) {
-		return nil, k.SetTopicConfig(missedTopic(0), imageConfig, value, askBound)
-	})
-	return written, value, err
 }
 
-func changeAgainAndAgain(ctx context.Context, controller *node, topic string, enough *atomic.Bool) error {
-	k, err := kw.Dial(controller.addr, time.Second)
+// changeAgainAndAgain ends with an error, or with ctx.
+func changeAgainAndAgain(ctx context.Context, asked *node, topic string) error {
+	k, err := kw.Dial(asked.addr, time.Second)
 	if err != nil {
 		return err
 	}
 	defer k.C.Close()
-	for n := 1_000_000; !enough.Load(); n++ {
-		if err := errors.Join(ctx.Err(), k.SetTopicConfig(topic, imageConfig, strconv.Itoa(n), askBound)); err != nil {
+	for n := 1_000_000; ctx.Err() == nil; n++ {
+		if err := setAgain(k, topic, strconv.Itoa(n)); err != nil {
 			return err
 		}
 	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return ctx.Err()
+	}
 	return nil
+}
+
+func setAgain(k *kw.Conn, topic, value string) error {
+	return again(func() error { return k.SetTopicConfig(topic, imageConfig, value, time.Minute) })
 }
 
 // back starts a node and adds when it has reached a metadata offset, answers with a value, and is in every ISR.

@@ -18,7 +18,7 @@ import (
 
 const (
 	nodes      = 3
-	readyBound = 2 * time.Minute  // until a cluster is whole, on a busy machine
+	readyBound = 4 * time.Minute  // until a cluster is whole, on a busy machine
 	askBound   = 10 * time.Second // for one answer
 )
 
@@ -214,22 +214,26 @@ func (c *cluster) formed(n *node) error {
 }
 
 // roles are the node that leads the metadata, as a running node says, and the others.
-func (c *cluster) roles(asked *node) (controller *node, others []*node, err error) {
-	q, err := ask(asked, func(k *kw.Conn) (*kmsg.DescribeQuorumResponseTopicPartition, error) { return k.Quorum(askBound) })
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, n := range c.nodes {
-		if n.id == q.LeaderID {
-			controller = n
-		} else {
-			others = append(others, n)
+func (c *cluster) roles(ctx context.Context, asked *node) (controller *node, others []*node, err error) {
+	err = until(ctx, readyBound, "somebody leads the metadata", func() error {
+		controller, others = nil, nil
+		q, err := ask(asked, func(k *kw.Conn) (*kmsg.DescribeQuorumResponseTopicPartition, error) { return k.Quorum(askBound) })
+		if err != nil {
+			return err
 		}
-	}
-	if controller == nil {
-		return nil, nil, fmt.Errorf("no node %d, which leads", q.LeaderID)
-	}
-	return controller, others, nil
+		for _, n := range c.nodes {
+			if n.id == q.LeaderID {
+				controller = n
+			} else {
+				others = append(others, n)
+			}
+		}
+		if controller == nil {
+			return fmt.Errorf("no node %d, which leads", q.LeaderID)
+		}
+		return nil
+	})
+	return controller, others, err
 }
 
 // pids of all nodes, for a loader.
@@ -243,10 +247,27 @@ func (c *cluster) pids() string {
 
 // create creates a topic with three replicas and waits until each node says that all of them are in sync.
 func (c *cluster) create(ctx context.Context, topic string, partitions int) error {
-	if _, err := ask(c.nodes[0], func(k *kw.Conn) (any, error) { return nil, k.CreateTopic(topic, int32(partitions), nodes, nil) }); err != nil {
+	if _, err := ask(c.nodes[0], func(k *kw.Conn) (any, error) { return nil, createAgain(k, topic, partitions) }); err != nil {
 		return err
 	}
 	return c.whole(ctx, topic, partitions)
+}
+
+// tries is how often a request is sent that is answered REQUEST_TIMED_OUT, as it is when the controller changes.
+const tries = 5
+
+func again(request func() error) (err error) {
+	for range tries {
+		if err = request(); !errors.Is(err, kw.TimedOut) {
+			return err
+		}
+	}
+	return err
+}
+
+// createAgain creates a topic with three replicas.
+func createAgain(k *kw.Conn, topic string, partitions int) error {
+	return again(func() error { return k.CreateTopic(topic, int32(partitions), nodes, nil) })
 }
 
 // whole waits until each running node says that all partitions of a topic have a leader and three replicas in sync.
