@@ -159,11 +159,13 @@ cover: ## test coverage in build/cover.html
 vuln: ## look for known vulnerabilities (needs the vulnerability database)
 	$(GO) tool -modfile=tools/go.mod govulncheck ./...
 
-prove-cluster: ## 1,000 seeds of the event loop, 50 of them twice, disks that hang, planted bugs chosen by the commit
+prove-cluster: ## 1,000 seeds of the event loop, 50 of them twice, 60 of whole nodes, disks that hang, planted bugs chosen by the commit
 	KAJA_LOOP_N=1000 $(GO) test -count=1 -timeout 20m -run '^TestSeeds$$' -v ./sim/loop
 	KAJA_COMMIT=$$(git rev-parse HEAD) $(GO) test -count=1 -tags planted -timeout 20m -run '^TestPlanted' -v ./sim/loop
 	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_SIM_SEED=1 KAJA_SIM_N=3 $(GO) test -count=1 -tags sim,synctests -timeout 20m \
 	  -run '^(TestDiskThatHangs|TestHeartbeatsWaitForNoDisk|TestNodeThatIsBehindIsNotPromoted|TestMemberIsSentTheSnapshotAtOnce)$$' -v ./sim
+	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_SIM_SEED=1 KAJA_SIM_N=60 $(GO) test -count=1 -tags sim,synctests -timeout 20m \
+	  -run '^TestThreeNodesUnderNemeses$$' -v ./sim
 	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_COMMIT=$$(git rev-parse HEAD) \
 	  $(GO) test -count=1 -tags planted,sim,synctests -timeout 20m -run '^TestPlantedBugsOfForming$$' -v ./sim
 

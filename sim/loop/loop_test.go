@@ -39,7 +39,7 @@ func TestSeeds(t *testing.T) {
 	var sum loop.Result
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	twice := 0
+	done, twice := 0, 0
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for {
@@ -64,12 +64,15 @@ func TestSeeds(t *testing.T) {
 					twice++
 				}
 				sum.Add(res)
+				if done++; done%1000 == 0 {
+					t.Logf("%d of %d seeds: %d events, %d faults", done, n, sum.Events, sum.Faults)
+				}
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	t.Logf("%d seeds from %d, %d of them twice: %s", n, first, twice, sum)
+	t.Logf("%d of %d seeds from %d, %d of them twice: %s", done, n, first, twice, sum)
 	if n >= 16 && !t.Failed() && (sum.Acks < 200*n || sum.Faults < 5*n || sum.Cuts == 0 || sum.Controllers < 2*n) {
 		t.Errorf("too little happened: %s", sum)
 	}
