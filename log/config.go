@@ -80,6 +80,9 @@ type Options struct {
 	LogStartOffset wire.Offset
 	// Clean says that the last stop was a clean one, so nothing needs to be read again.
 	Clean bool
+	// Changed says that the files are not as the clean stop has left them, which may mean that others were copied in: where
+	// they end is looked for in them.
+	Changed bool
 	// DeferSync leaves what recovery changes to the caller to make durable, for many logs at once: it calls Durable when
 	// their file system was synced as a whole, and Flush where that can't be. Until then FlushedOffset is not above the
 	// recovery point, and nothing may be appended.

@@ -63,7 +63,7 @@ type opening struct {
 	segments []*segment
 	names    []string     // in the directory, after cleaning up; what the opening itself writes is not among them
 	told     []epochEntry // what the epoch checkpoint held before segments were read again
-	// proven: the last stop was clean, and left a snapshot right at the recovery point. Then that is the end, and the
+	// proven: the last stop was clean, and left its newest snapshot right at the recovery point. Then that is the end, and the
 	// indexes are complete.
 	proven bool
 	rested *Resting // what the log was served as until now; nil: it was not
@@ -73,6 +73,16 @@ type opening struct {
 func (op *opening) found(name string) bool {
 	_, ok := slices.BinarySearch(op.names, name)
 	return ok
+}
+
+// lastSnapshotIs reports whether the newest producer snapshot is the one at o. Files that went on elsewhere may hold those of both stops.
+func (op *opening) lastSnapshotIs(o wire.Offset) bool {
+	for _, name := range slices.Backward(op.names) {
+		if at, suffix, ok := parseName(name); ok && suffix == suffixSnapshot {
+			return at == o
+		}
+	}
+	return false
 }
 
 func (op *opening) run(ctx context.Context) error {
@@ -95,7 +105,7 @@ func (op *opening) run(ctx context.Context) error {
 		return op.begin(max(op.o.LogStartOffset, 0))
 	}
 	last := op.segments[len(op.segments)-1]
-	op.proven = op.o.Clean && op.o.RecoveryPoint >= last.base && op.found(fileName(op.o.RecoveryPoint, suffixSnapshot))
+	op.proven = op.o.Clean && !op.o.Changed && op.o.RecoveryPoint >= last.base && op.lastSnapshotIs(op.o.RecoveryPoint)
 	if err := op.loadSegments(); err != nil {
 		return err
 	}

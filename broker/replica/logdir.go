@@ -177,12 +177,11 @@ func (d *logDir) newLog(ctx context.Context, p *Partition, name string) (*log.Lo
 	return l, err
 }
 
-// openLog opens a log that Open has found. verified says that its partition.metadata was read and names the topic, deferSync
-// that the caller makes durable what recovery changes.
-func (d *logDir) openLog(ctx context.Context, p *Partition, verified, deferSync bool) (*log.Log, log.Recovery, error) {
-	o := d.logOptions(p)
-	o.Clean, o.RecoveryPoint, o.LogStartOffset = d.clean, d.recoveryPoints[p.TP], d.logStarts[p.TP]
-	o.Verified, o.DeferSync = verified, deferSync
+// openLog opens a log that Open has found.
+func (d *logDir) openLog(ctx context.Context, found *opening) (*log.Log, log.Recovery, error) {
+	tp, o := found.p.TP, d.logOptions(found.p)
+	o.Clean, o.Changed, o.RecoveryPoint, o.LogStartOffset = d.clean, found.changed, d.recoveryPoints[tp], d.logStarts[tp]
+	o.Verified, o.DeferSync = found.verified, found.deferred
 	return log.Open(ctx, o)
 }
 

@@ -115,6 +115,8 @@ type place struct {
 	rests  *log.Resting
 	others []place // found in further log directories
 	copied bool    // it has just been given its name, at the end of a move
+
+	changed bool // since the last stop, which has left it otherwise
 }
 
 // survey lists the partition directories of d.
@@ -159,7 +161,8 @@ type surveyed struct {
 	dir bool
 	id  wire.UUID // of its partition.metadata; zero if that is missing or says nothing
 	// rests is how the last stop has left the log, which need not be opened; id is what it says then.
-	rests *log.Resting
+	rests   *log.Resting
+	changed bool // since the last stop, which has left it otherwise
 }
 
 // look opens what a directory without a suffix has to say about itself.
@@ -169,11 +172,12 @@ func (d *logDir) look(name string) surveyed {
 		return surveyed{}
 	}
 	if kind == "" {
-		if r := d.rests(tp); r != nil {
+		r, changed := d.rests(tp)
+		if r != nil {
 			return surveyed{dir: true, id: r.TopicID, rests: r}
 		}
 		if id, ok := d.topicIDOf(name); ok {
-			return surveyed{dir: true, id: id}
+			return surveyed{dir: true, id: id, changed: changed}
 		}
 	}
 	info, err := d.fs.Stat(path.Join(d.path, name))
@@ -191,7 +195,7 @@ func (m *Manager) surveyOne(d *logDir, img *image.Image, found findings, name st
 		return nil
 	}
 	at, twice := found.replicas[tp]
-	here := place{dir: d, id: id, rests: s.rests}
+	here := place{dir: d, id: id, rests: s.rests, changed: s.changed}
 	if twice {
 		at.others = append(at.others, here)
 	} else {
@@ -231,6 +235,7 @@ type opening struct {
 	verified bool // its partition.metadata names the topic
 	deferred bool // it is made durable together with others
 	rests    *log.Resting
+	changed  bool // since the last stop, which has left it otherwise
 	plog     *log.Log
 	recovery log.Recovery
 	copied   bool  // the directory still has the mark of a move
@@ -263,7 +268,7 @@ func (m *Manager) plan(img *image.Image, t *image.Topic, meta *image.Partition, 
 		return &opening{p: m.newPartition(img, t, meta.ID, dir), meta: meta}
 	}
 	at = m.withdrawCopy(tp, t.ID, at)
-	o := &opening{p: m.newPartition(img, t, meta.ID, at.dir), meta: meta, exists: true, verified: at.id == t.ID, rests: at.rests}
+	o := &opening{p: m.newPartition(img, t, meta.ID, at.dir), meta: meta, exists: true, verified: at.id == t.ID, rests: at.rests, changed: at.changed}
 	switch {
 	case len(at.others) > 0:
 		m.o.Logger.Error("partition is refused: two log directories hold it", "topic", tp.Topic, "partition", tp.Partition)
@@ -357,7 +362,7 @@ func (m *Manager) recover(ctx context.Context, o *opening, v vfs.Volume) {
 	if o.rests != nil {
 		plog = log.Rest(p.dir().logOptions(p), o.rests)
 	} else {
-		plog, rec, err = p.dir().openLog(ctx, p, o.verified, o.deferred)
+		plog, rec, err = p.dir().openLog(ctx, o)
 	}
 	o.recovery = rec
 	if err != nil {

@@ -180,17 +180,18 @@ func (d *logDir) readResting(epoch wire.BrokerEpoch) {
 	d.resting = r.logs
 }
 
-// rests gives how the last stop has left a partition's log, if the checkpoints say the same and its directory is unchanged.
-func (d *logDir) rests(tp wire.TopicPartition) *log.Resting {
-	r := d.resting[tp]
+// rests gives how the last stop has left a partition's log, if the checkpoints say the same and its directory is unchanged. changed
+// says that it was left otherwise than it is now.
+func (d *logDir) rests(tp wire.TopicPartition) (r *log.Resting, changed bool) {
+	r = d.resting[tp]
 	if r == nil {
-		return nil
+		return nil, false
 	}
 	point, known := d.recoveryPoints[tp]
 	if !known || point != r.End || max(d.logStarts[tp], r.Segments[0].Base) != r.Start || !r.Unchanged(d.fs, path.Join(d.path, tp.String())) {
-		return nil
+		return nil, true
 	}
-	return r
+	return r, false
 }
 
 // writeResting writes down how a clean stop of this broker epoch has left the logs. Where that fails the next start opens them.
