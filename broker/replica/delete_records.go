@@ -33,14 +33,12 @@ func (p *Partition) DeleteRecords(offset wire.Offset) (Deletion, error) {
 		}
 		return noDeletion, kerr.PolicyViolation
 	}
-	to, moved, err := p.moveStart(offset)
+	to, err := p.moveStart(offset)
 	if err != nil {
 		return noDeletion, p.storageFailed(err)
 	}
-	if moved {
-		if err := p.dir().checkpointLogStart(); err != nil {
-			return noDeletion, err
-		}
+	if err := p.dir().keepLogStart(p.TP, to); err != nil {
+		return noDeletion, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,29 +74,29 @@ func (p *Partition) moveLowLocked() {
 	}
 }
 
-// moveStart gives the offset that was asked for, and whether the log start has moved up to it.
-func (p *Partition) moveStart(offset wire.Offset) (to wire.Offset, moved bool, err error) {
+// moveStart moves the log start up to the offset that was asked for, which it gives.
+func (p *Partition) moveStart(offset wire.Offset) (to wire.Offset, err error) {
 	p.appendMu.Lock()
 	defer p.appendMu.Unlock()
 	b, err := p.look(wire.NoLeaderEpoch)
 	if err != nil {
-		return wire.NoOffset, false, err
+		return wire.NoOffset, err
 	}
 	if offset == wire.NoOffset {
 		offset = b.hw
 	}
 	if offset < 0 || offset > b.hw {
-		return wire.NoOffset, false, kerr.OffsetOutOfRange
+		return wire.NoOffset, kerr.OffsetOutOfRange
 	}
 	plog := p.plog()
 	if offset <= b.start || plog == nil {
-		return offset, false, nil
+		return offset, nil
 	}
 	if err := plog.IncrementStart(offset); err != nil {
-		return wire.NoOffset, false, err
+		return wire.NoOffset, err
 	}
 	p.mu.Lock()
 	p.state.OnLogStart(plog.StartOffset())
 	p.mu.Unlock()
-	return offset, true, nil
+	return offset, nil
 }

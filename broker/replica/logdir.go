@@ -287,6 +287,18 @@ func (d *logDir) writeHWs() error {
 
 func (d *logDir) checkpointLogStart() error { return d.checkpointed(d.writeLogStarts()) }
 
+// keepLogStart is checkpointLogStart unless the file has the partition's start at to or beyond, durably, already: who has moved it
+// there may not have written it yet, or have found the disk full.
+func (d *logDir) keepLogStart(tp wire.TopicPartition, to wire.Offset) error {
+	d.checkpointMu.Lock()
+	kept := d.written[logStartFile][tp] >= to
+	d.checkpointMu.Unlock()
+	if kept {
+		return nil
+	}
+	return d.checkpointLogStart()
+}
+
 // writeLogStarts is checkpointLogStart with its error not dealt with.
 func (d *logDir) writeLogStarts() error {
 	return d.checkpoint(logStartFile, func(h *home) (wire.Offset, bool) {
