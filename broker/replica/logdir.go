@@ -46,6 +46,7 @@ type logDir struct {
 
 	mu     sync.Mutex
 	homes  map[wire.TopicPartition]*home // what lies here
+	left   map[wire.TopicPartition]bool  // what lies here and is not served: the checkpoints keep what they say of it
 	onFail func(d *logDir, err error)
 
 	// checkpointMu orders writes of checkpoint files. It is held over file I/O; written is what each file holds.
@@ -64,7 +65,31 @@ type logDir struct {
 func newLogDir(d Dir, fs vfs.FS, w *world, reserve int64) *logDir {
 	return &logDir{path: d.Path, id: d.ID, fs: fs, world: w, flusher: newFlusher(),
 		space: space{fs: fs, dir: d.Path, want: reserve, now: w.now, logger: w.logger},
-		homes: map[wire.TopicPartition]*home{}, written: map[string]map[wire.TopicPartition]wire.Offset{}}
+		homes: map[wire.TopicPartition]*home{}, left: map[wire.TopicPartition]bool{}, written: map[string]map[wire.TopicPartition]wire.Offset{}}
+}
+
+// leaveAlone notes that a directory of a partition lies here that is not opened in this life. The next one may: after a repair, or with
+// other metadata.
+func (d *logDir) leaveAlone(tp wire.TopicPartition) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.left[tp] = true
+}
+
+// leftAlone reports whether leaveAlone was called.
+func (d *logDir) leftAlone(tp wire.TopicPartition) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.left[tp]
+}
+
+// saysLocked is what a checkpoint file says. checkpointMu is held.
+func (d *logDir) saysLocked(file string) map[wire.TopicPartition]wire.Offset {
+	if was, ok := d.written[file]; ok {
+		return was
+	}
+	return map[string]map[wire.TopicPartition]wire.Offset{
+		recoveryPointFile: d.recoveryPoints, logStartFile: d.logStarts, hwFile: d.hws, cleanerFile: d.cleaned}[file]
 }
 
 // offlineError is why a directory is offline.
@@ -210,10 +235,16 @@ func (d *logDir) checkpoint(file string, offset func(h *home) (wire.Offset, bool
 	if err := d.failed(); err != nil {
 		return err
 	}
+	says := d.saysLocked(file)
 	d.mu.Lock()
 	homes := slices.Collect(maps.Values(d.homes))
-	d.mu.Unlock()
 	offsets := make(map[wire.TopicPartition]wire.Offset, len(homes))
+	for tp := range d.left {
+		if o, ok := says[tp]; ok {
+			offsets[tp] = o
+		}
+	}
+	d.mu.Unlock()
 	for _, h := range homes {
 		if o, ok := offset(h); ok {
 			offsets[h.p.TP] = o
@@ -234,21 +265,17 @@ func (d *logDir) checkpoint(file string, offset func(h *home) (wire.Offset, bool
 // vouch for what is not on disk. (Kafka: LogManager.asyncDelete writes the checkpoints at the deletion; a crash in between
 // leaves them.)
 func (d *logDir) forget(tp wire.TopicPartition) error {
+	d.mu.Lock()
+	delete(d.left, tp)
+	d.mu.Unlock()
 	for _, c := range []struct {
 		file  string
-		read  map[wire.TopicPartition]wire.Offset
 		write func() error
-	}{
-		{recoveryPointFile, d.recoveryPoints, d.writeRecoveryPoints}, {logStartFile, d.logStarts, d.writeLogStarts},
-		{hwFile, d.hws, d.writeHWs}, {cleanerFile, d.cleaned, d.writeCleaned},
-	} {
+	}{{recoveryPointFile, d.writeRecoveryPoints}, {logStartFile, d.writeLogStarts}, {hwFile, d.writeHWs}, {cleanerFile, d.writeCleaned}} {
 		d.checkpointMu.Lock()
-		holds, ok := d.written[c.file]
+		_, named := d.saysLocked(c.file)[tp]
 		d.checkpointMu.Unlock()
-		if !ok {
-			holds = c.read
-		}
-		if _, named := holds[tp]; !named {
+		if !named {
 			continue
 		}
 		if err := c.write(); err != nil {

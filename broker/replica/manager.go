@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -516,19 +517,45 @@ func (m *Manager) delete(p *Partition) {
 	h := p.at.Load()
 	h.leave() // again: it may just have moved
 	plog := h.plog.Load()
-	if plog == nil || h.dir.failed() != nil {
+	if plog == nil {
+		m.deleteUnopened(p)
+		return
+	}
+	if h.dir.failed() != nil {
 		return
 	}
 	to, err := h.condemn(plog)
 	if err != nil {
-		m.mu.Lock()
-		m.stays[p.TopicID] = true
-		m.mu.Unlock()
-		m.world.logger.Error("directory of a deleted partition stays", "topic", p.TP.Topic, "partition", p.TP.Partition, "err", err)
-		_ = p.storageFailed(err) // logged; it matters only to the directory
+		m.stay(h, err)
 		return
 	}
 	m.house.removeAt(h.dir, to, plog, m.world.now().Add(p.Config().FileDeleteDelay))
+}
+
+// deleteUnopened sets aside the directories of a deleted partition whose log could not be opened.
+func (m *Manager) deleteUnopened(p *Partition) {
+	name := p.TP.String()
+	for _, d := range m.dirs {
+		if d.failed() != nil || !d.leftAlone(p.TP) {
+			continue
+		}
+		if id, ok := d.topicIDOf(name); !ok || id != p.TopicID {
+			continue // nobody knows whose it is, or it is another topic's
+		}
+		if err := m.finishDelete(d, name, p.TP, p.TopicID); err != nil {
+			m.stay(&home{p: p, dir: d}, &log.StorageError{Op: "set aside", File: path.Join(d.path, name), Err: err})
+		}
+	}
+}
+
+// stay notes that the directory of a deleted partition could not be set aside.
+func (m *Manager) stay(h *home, err error) {
+	p := h.p
+	m.mu.Lock()
+	m.stays[p.TopicID] = true
+	m.mu.Unlock()
+	m.world.logger.Error("directory of a deleted partition stays", "topic", p.TP.Topic, "partition", p.TP.Partition, "err", err)
+	_ = h.failed(err) // logged; it matters only to the directory
 }
 
 // Gone reports whether no directory of this deleted topic is left here under its name. A log directory that is offline may

@@ -192,6 +192,7 @@ func (m *Manager) surveyOne(d *logDir, img *image.Image, found findings, name st
 	part, ok := img.Partition(tp.Topic, tp.Partition)
 	if !ok || !part.HasReplica(m.o.NodeID) {
 		m.o.Logger.Warn("partition directory is unknown to the metadata and left alone", "dir", d.path, "name", name, "topic_id", id)
+		d.leaveAlone(tp)
 		return nil
 	}
 	at, twice := found.replicas[tp]
@@ -276,10 +277,14 @@ func (m *Manager) plan(img *image.Image, t *image.Topic, meta *image.Partition, 
 		for _, d := range m.dirs {
 			d.unopened.Store(true)
 		}
+		for _, p := range append(at.others, at) {
+			p.dir.leaveAlone(tp)
+		}
 	case !at.id.IsZero() && at.id != t.ID:
 		if err := m.evict(at.dir, tp, t.ID, img); err != nil {
 			o.p.refuse(err)
 			at.dir.unopened.Store(true)
+			at.dir.leaveAlone(tp)
 		}
 	default:
 		o.copied = at.copied
@@ -369,6 +374,7 @@ func (m *Manager) recover(ctx context.Context, o *opening, v vfs.Volume) {
 		m.o.Logger.Error("partition is refused: its log cannot be opened", "topic", p.TP.Topic, "partition", p.TP.Partition, "dir", p.dir().path, "err", err)
 		p.refuse(err)
 		p.dir().unopened.Store(true)
+		p.dir().leaveAlone(p.TP)
 		_ = p.storageFailed(err) // logged; it matters only to the directory
 		return
 	}
