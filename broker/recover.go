@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -111,7 +112,8 @@ func orNobody(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// whoAnswers asks the other voters, wherever they may be, all at once.
+// whoAnswers asks the other voters, wherever they may be, all at once, and names those that answer. It fails where somebody is there
+// who does not prove to be one of them, nor to be somebody else: it may be one of a majority that goes on.
 func whoAnswers(ctx context.Context, env Env, cfg *config.Config, id *Identity, self peer.ID, others []peer.ID) ([]string, error) {
 	hostname, _ := env.Hostname() // unknown: the node does not recognise its own address by it
 	quorum, err := cfg.Quorum(hostname)
@@ -125,20 +127,25 @@ func whoAnswers(ctx context.Context, env Env, cfg *config.Config, id *Identity, 
 	if !cfg.ProvesNodes() {
 		return nil, &StartError{What: "ask the other voters", Err: errors.New("neither kaja.cluster.secret nor certificates are set"), Todo: "Name the settings of the node by --config and --set as at its start."}
 	}
+	dial := env.Dial
+	env.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, &unreachableError{err}
+		}
+		return conn, nil
+	}
 	caller, err := callerAs(env, cfg, self)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, recoverAsk)
 	defer cancel()
-	up := make([]bool, len(others))
+	up, unproven := make([]bool, len(others)), make([]error, len(others))
 	var wg sync.WaitGroup
 	for i, other := range others {
 		wg.Go(func() {
-			for _, addr := range append(book.addresses(other), quorum.Listed...) {
-				_, err := caller.Ask(ctx, addr, peer.Only(other), peer.Question{})
-				up[i] = up[i] || err == nil
-			}
+			up[i], unproven[i] = findVoter(ctx, caller, other, append(book.addresses(other), quorum.Listed...))
 		})
 	}
 	wg.Wait()
@@ -148,5 +155,41 @@ func whoAnswers(ctx context.Context, env Env, cfg *config.Config, id *Identity, 
 			out = append(out, fmt.Sprint(other.NodeID))
 		}
 	}
+	if err := errors.Join(unproven...); err != nil {
+		return nil, &StartError{
+			What: "ask the other voters", Err: err,
+			Todo: "Nothing was changed. Who is there may be one of a majority that goes on: see that it has this node's secret or a certificate that is valid, and start it again, or stop it.",
+		}
+	}
 	return out, nil
+}
+
+// unreachableError is a connection that could not be made: nobody is there.
+type unreachableError struct{ err error }
+
+func (e *unreachableError) Error() string { return e.err.Error() }
+func (e *unreachableError) Unwrap() error { return e.err }
+
+// findVoter looks for a voter at each of the addresses. The error is of those where somebody is, of whom it cannot be told whether he is
+// the voter; nil where it was found.
+func findVoter(ctx context.Context, caller peer.Caller, voter peer.ID, at []string) (bool, error) {
+	var unproven error
+	seen := map[string]bool{}
+	for _, addr := range at {
+		if seen[addr] {
+			continue
+		}
+		seen[addr] = true
+		_, err := caller.Ask(ctx, addr, peer.Only(voter), peer.Question{})
+		_, nobody := errors.AsType[*unreachableError](err)
+		_, other := errors.AsType[*peer.OtherNodeError](err)
+		_, refused := errors.AsType[*peer.Refusal](err)
+		switch {
+		case err == nil, refused:
+			return true, nil
+		case !nobody && !other:
+			unproven = errors.Join(unproven, fmt.Errorf("somebody is at %s, who does not prove to be node %d or another one: %w", addr, voter.NodeID, err))
+		}
+	}
+	return false, unproven
 }

@@ -2,11 +2,13 @@ package sim
 
 import (
 	"context"
+	"crypto/x509"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kajamq/kaja/broker"
+	"github.com/kajamq/kaja/internal/tlstest"
 )
 
 // recoverNode runs `kaja node recover` on a stopped node's machine.
@@ -78,4 +80,55 @@ func TestQuorumIsRecoveredByForce(t *testing.T) {
 		}
 		awaitMembers(t, c, "1* 2* 3*", time.Minute)
 	})
+}
+
+// A voter that runs and does not prove itself to this node is not lost: it may be one of a majority that goes on. The recovery is
+// refused, and says where somebody is (C14).
+func TestVotersThatRunAreNotLost(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		certified  bool   // by certificates, of which those of the others run out
+		own        string // one more setting of this node at the recovery
+	}{
+		{"certificates that have expired", "certificate has expired", true, ""},
+		{"another secret", "read proof", false, "kaja.cluster.secret=the secret of another day"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachSeed(t, func(t *testing.T, seed uint64) {
+				c := NewCluster(t, seed)
+				nodes := c.Form(3)
+				if tt.certified {
+					ca := tlstest.NewCA(t, "nodes")
+					for _, n := range nodes {
+						n.certified(ca)
+					}
+					for _, n := range nodes[1:] {
+						n.settings = append(n.settings, certificateSettings(ca, ca.Node([]string{n.host.name}, func(c *x509.Certificate) {
+							c.NotAfter = time.Now().Add(time.Minute)
+						}))...)
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				if err := c.StartAll(ctx, nodes...); err != nil {
+					t.Fatal(err)
+				}
+				awaitMembers(t, c, "1* 2* 3*", 20*time.Second)
+				nodes[0].Kill()
+				time.Sleep(2 * time.Minute)
+				if tt.own != "" {
+					nodes[0].settings = append(nodes[0].settings, tt.own)
+				}
+				text, err := recoverNode(t, nodes[0], true)
+				if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "somebody is at n2:") {
+					t.Errorf("recovered while two voters run: %v, %q", err, text)
+				}
+				nodes[1].Kill()
+				nodes[2].Kill()
+				if _, err := recoverNode(t, nodes[0], true); err != nil {
+					t.Errorf("not recovered, though nobody is there: %v", err)
+				}
+			})
+		})
+	}
 }

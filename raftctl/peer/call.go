@@ -114,7 +114,7 @@ func Anybody(ID) error { return nil }
 func Only(id ID) func(ID) error {
 	return func(found ID) error {
 		if found.NodeID != id.NodeID || id.DirectoryID != (wire.UUID{}) && found.DirectoryID != id.DirectoryID {
-			return fmt.Errorf("node %s is there, not %s", found, id)
+			return otherNode("node %s is there, not %s", found, id)
 		}
 		return nil
 	}

@@ -59,6 +59,15 @@ func (id ID) String() string { return fmt.Sprintf("%d@%s", id.NodeID, id.Directo
 // ErrHandshake is behind every failure of a handshake that is not the network's.
 var ErrHandshake = errors.New("the handshake between nodes failed")
 
+// OtherNodeError is a node that was found where another one was looked for, which may be any node of another cluster.
+type OtherNodeError struct{ text string }
+
+func (e *OtherNodeError) Error() string { return e.text }
+
+func otherNode(format string, args ...any) error {
+	return &OtherNodeError{fmt.Sprintf(format, args...)}
+}
+
 // Identity is what a node proves and asks for. Immutable; safe for concurrent use.
 type Identity struct {
 	self   ID
@@ -175,7 +184,7 @@ func (i *Identity) sameCluster(other ID, kind Kind) error {
 	if kind == Call && (other.ClusterID == "" || i.self.ClusterID == "") {
 		return nil
 	}
-	return fmt.Errorf("%w: node %d belongs to cluster %q, this node to %q", ErrHandshake, other.NodeID, other.ClusterID, i.self.ClusterID)
+	return fmt.Errorf("%w: %w", ErrHandshake, otherNode("node %d belongs to cluster %q, this node to %q", other.NodeID, other.ClusterID, i.self.ClusterID))
 }
 
 // hello: node id, directory id, nonce, cluster id.
