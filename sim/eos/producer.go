@@ -112,6 +112,31 @@ func (p *producer) insist(ctx context.Context, what string, ask func() int16) (c
 	}
 }
 
+// insistOnCurrent is insist for what the coordinator of a cluster may not refuse. One that has been replaced and has not heard of it (it
+// was paused or cut off, say) may, as Kafka's; the one that took its place has the last word.
+func (p *producer) insistOnCurrent(ctx context.Context, c *client, what string, ask func() int16) (code int16, doubt bool) {
+	code, doubt = p.insist(ctx, what, ask)
+	for began := time.Now(); refused(code) && len(p.load.Seeds) > 1 && time.Since(began) < replacedFor; {
+		c.forget()
+		if !pause(ctx, retryPause) {
+			return unknown, true
+		}
+		var again bool
+		code, again = p.insist(ctx, what, ask)
+		doubt = doubt || again
+	}
+	return code, doubt
+}
+
+// refused says which codes mean that the coordinator knows another incarnation, or no such transaction.
+func refused(code int16) bool {
+	switch code {
+	case kerr.ProducerFenced.Code, kerr.InvalidProducerEpoch.Code, kerr.InvalidTxnState.Code, kerr.InvalidProducerIDMapping.Code:
+		return true
+	}
+	return false
+}
+
 // pause waits; false when ctx has ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
@@ -169,7 +194,7 @@ func (p *producer) write(ctx context.Context) (*Txn, int16) {
 	p.rng.Shuffle(len(p.tps), func(i, j int) { p.tps[i], p.tps[j] = p.tps[j], p.tps[i] })
 	parts := p.tps[:1+p.rng.IntN(len(p.tps))]
 	if !p.v2 {
-		if code, _ := p.insist(ctx, "AddPartitionsToTxn", func() int16 { return p.addPartitions(ctx, parts) }); code != 0 {
+		if code, _ := p.insistOnCurrent(ctx, p.c, "AddPartitionsToTxn", func() int16 { return p.addPartitions(ctx, parts) }); code != 0 {
 			return t, code
 		}
 	}
@@ -199,7 +224,7 @@ func (p *producer) sendBatch(ctx context.Context, t *Txn, tp wire.TopicPartition
 	}
 	p.budget -= n
 	var base wire.Offset
-	code, _ := p.insist(ctx, "Produce", func() (code int16) {
+	code, _ := p.insistOnCurrent(ctx, p.c, "Produce", func() (code int16) {
 		code, base = p.produce(ctx, tp, p.seq[tp], values)
 		return code
 	})
@@ -220,13 +245,13 @@ func (p *producer) sendBatch(ctx context.Context, t *Txn, tp wire.TopicPartition
 // stageNext stages an offset that tells the transaction.
 func (p *producer) stageNext(ctx context.Context, t *Txn) int16 {
 	if !p.v2 {
-		if code, _ := p.insist(ctx, "AddOffsetsToTxn", func() int16 { return p.addOffsets(ctx, p.group) }); code != 0 {
+		if code, _ := p.insistOnCurrent(ctx, p.c, "AddOffsetsToTxn", func() int16 { return p.addOffsets(ctx, p.group) }); code != 0 {
 			return code
 		}
 	}
 	offset := int64(t.n) + 1
 	p.h.Stage(t, offset)
-	code, _ := p.insist(ctx, "TxnOffsetCommit", func() int16 { return p.stage(ctx, p.group, p.load.input(), offset) })
+	code, _ := p.insistOnCurrent(ctx, p.c, "TxnOffsetCommit", func() int16 { return p.stage(ctx, p.group, p.load.input(), offset) })
 	if code == 0 {
 		p.completed()
 	}
@@ -268,8 +293,8 @@ func (p *producer) finish(ctx context.Context, t *Txn, commit bool) {
 		p.init(ctx, longTimeout)
 		return
 	}
-	if retriable(code) {
-		code, _ = p.insist(ctx, "EndTxn", func() int16 { return p.end(ctx, commit) })
+	if retriable(code) || refused(code) {
+		code, _ = p.insistOnCurrent(ctx, p.c, "EndTxn", func() int16 { return p.end(ctx, commit) })
 	}
 	if p.over(ctx) {
 		return
@@ -299,17 +324,7 @@ func (p *producer) settled(t *Txn, committed bool) {
 // repeatEnd sends the end again, and the other end: the first is answered with the same incarnation, the second refused.
 func (p *producer) repeatEnd(ctx context.Context, before ident, commit bool) {
 	again := incarnation{c: p.late, txnID: p.txnID, v2: p.v2, ident: before}
-	repeat := func() int16 { return again.end(ctx, commit) }
-	code, _ := p.insist(ctx, "EndTxn again", repeat)
-	// A coordinator that has been replaced and does not know it yet (it was paused, say) may refuse, as Kafka's; the one that took its
-	// place has the last word.
-	for began := time.Now(); code == kerr.ProducerFenced.Code && len(p.load.Seeds) > 1 && time.Since(began) < replacedFor; {
-		again.c.forget()
-		if !pause(ctx, retryPause) {
-			return
-		}
-		code, _ = p.insist(ctx, "EndTxn again", repeat)
-	}
+	code, _ := p.insistOnCurrent(ctx, p.late, "EndTxn again", func() int16 { return again.end(ctx, commit) })
 	if !p.over(ctx) && (code != 0 || again.ident != p.ident) {
 		p.fail("the same end, sent again, is answered %d and %v, want %v", code, again.ident, p.ident)
 	}

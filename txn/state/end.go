@@ -43,7 +43,13 @@ func (s *State) EndTxn(tok coord.Token, now time.Time, r EndRequest) coord.Decis
 		n.Client = r.Client
 		return s.end(tok, now, &n, r.Cluster)
 	}
-	return s.repeated(tok, t, r.Commit)
+	d := s.repeated(tok, t, r.Commit)
+	if d.Replies[0].Body.(Reply).Err == nil {
+		// The epoch does not tell one transaction from the next here: a coordinator that has been replaced, and has not heard of it, would
+		// take the end of a transaction that only its successor knows for that of the one before. It cannot write any more.
+		d.Batch = t.write(r.Cluster, now).Batch
+	}
+	return d
 }
 
 func (t *Txn) outcome(commit bool) Status {
