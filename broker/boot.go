@@ -186,6 +186,7 @@ func (b *Broker) startController(ctx context.Context, o raftctl.Options) (*raftc
 		defer cancel()
 		return nil, errors.Join(err, c.Close(closeCtx))
 	}
+	b.cluster.former.Joined()
 	return c, nil
 }
 

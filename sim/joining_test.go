@@ -33,6 +33,17 @@ func grown(t *testing.T, seed uint64) (*Cluster, []*Node) {
 	return c, nodes
 }
 
+// A node joins by any member, also by one that founded nothing and was not started again since, while the founder is down.
+func TestJoinsByWhoeverHasJoined(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c, nodes := grown(t, seed)
+		awaitMembers(t, c, "1* 2* 3*", time.Minute)
+		mustStart(t, c.Joiner(4, nodes[1:2], controllersOnly...))
+		nodes[0].Kill()
+		mustStart(t, c.Joiner(5, nodes[2:], controllersOnly...))
+	})
+}
+
 func mustStart(t *testing.T, n *Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -46,6 +46,13 @@ func (f *Former) Self() Candidate {
 	return f.self
 }
 
+// Joined tells that the node holds the metadata of its cluster: who asks it may join, too.
+func (f *Former) Joined() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.self.Founded = true
+}
+
 // adopt makes the node one of a cluster, and lets founder found it; both for ever. Another cluster is refused, and so is
 // another founder.
 func (f *Former) adopt(cluster, founder string) error {
