@@ -27,14 +27,16 @@ func (c *cluster) admit(ctl *raftctl.Controller, j peer.Joining, by peer.ID, a *
 		return
 	}
 	if n, ok := ctl.Image().Node(by.NodeID, by.DirectoryID); ok && n.Port == 0 {
-		a.Refused = fmt.Sprintf("the quorum was recovered by force without node %s, whose metadata may differ: empty its log.dirs, so that it joins as a new node", by)
+		a.Refused = leftBehind(by)
 		return
 	}
 	members, err := ctl.Members()
 	if err != nil {
 		return
 	}
+	member := false
 	for _, m := range members {
+		member = member || m.ID.NodeID == by.NodeID && m.ID.DirectoryID == by.DirectoryID
 		if m.ID.NodeID != by.NodeID || m.ID.DirectoryID == by.DirectoryID {
 			continue
 		}
@@ -43,11 +45,19 @@ func (c *cluster) admit(ctl *raftctl.Controller, j peer.Joining, by peer.ID, a *
 			return
 		}
 	}
+	if !member && ctl.LeftBehind(j.LastTerm) {
+		a.Refused = leftBehind(by)
+		return
+	}
 	if err := ctl.RegisterNode(c.ctx, nodeOf(by, j)); err != nil {
 		c.logger.Info("a node could not join yet", slog.Any("node", by), slog.Any("err", err))
 		return
 	}
 	a.Joined = true
+}
+
+func leftBehind(node peer.ID) string {
+	return fmt.Sprintf("the quorum was recovered by force without node %s, whose metadata may differ: empty its log.dirs, so that it joins as a new node", node)
 }
 
 func nodeOf(id peer.ID, j peer.Joining) image.Node {
@@ -70,11 +80,16 @@ func (c *cluster) whomToAsk(leader string) []string {
 func (c *cluster) join(ctx context.Context) error {
 	ctl := c.controller.Load()
 	self := c.identity.Load().Self()
+	at := c.at
+	var err error
+	if at.LastTerm, err = ctl.LastTerm(); err != nil {
+		return fmt.Errorf("read the metadata log: %w", err)
+	}
 	leader, said, redirected := "", "", false
 	for {
 		err := errors.New("no node of the cluster is known")
 		if ctl.Leading() {
-			if err = ctl.RegisterNode(ctx, nodeOf(self, c.at)); err == nil {
+			if err = ctl.RegisterNode(ctx, nodeOf(self, at)); err == nil {
 				return nil
 			}
 		}
@@ -82,7 +97,7 @@ func (c *cluster) join(ctx context.Context) error {
 		leader = ""
 		for _, addr := range targets {
 			var a peer.Answer
-			a, err = c.caller().Ask(ctx, addr, peer.Anybody, peer.Question{Join: &c.at})
+			a, err = c.caller().Ask(ctx, addr, peer.Anybody, peer.Question{Join: &at})
 			if refusal, ok := errors.AsType[*peer.Refusal](err); ok {
 				return refusal
 			}

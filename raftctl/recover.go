@@ -34,12 +34,30 @@ func OpenStored(fs vfs.FS, dir string, self peer.ID, logger *slog.Logger) (*Stor
 // Close closes the store.
 func (s *Stored) Close() error { return s.store.Close() }
 
+// recoveryTerms is how many terms a recovery skips at most: more than elections without the node can have used up. Raft takes two entries
+// of one index and term for the same, and lost nodes, or those that have joined meanwhile, may hold others than the recovered quorum.
+const recoveryTerms = 1 << 20
+
 // Last is the index and term of the last entry that the node has received; 0 for none.
-func (s *Stored) Last() (index, term uint64, err error) {
-	if index, err = s.store.LastIndex(); err != nil {
+func (s *Stored) Last() (index, term uint64, err error) { return lastEntry(s.store) }
+
+// LastTerm is the term of the last entry that this node has received; 0 for none.
+func (c *Controller) LastTerm() (uint64, error) {
+	_, term, err := lastEntry(c.store)
+	return term, err
+}
+
+// LeftBehind reports whether a node whose last entry is of this term, and which is no member, comes from before a recovery by force, or
+// from after one that this quorum does not know of: its history is another one.
+func (c *Controller) LeftBehind(lastTerm uint64) bool {
+	return lastTerm > 0 && lastTerm/recoveryTerms != c.raft.CurrentTerm()/recoveryTerms
+}
+
+func lastEntry(s *raftstore.Store) (index, term uint64, err error) {
+	if index, err = s.LastIndex(); err != nil {
 		return 0, 0, err
 	}
-	snapshots, err := s.store.Snapshots().List()
+	snapshots, err := s.Snapshots().List()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -50,7 +68,7 @@ func (s *Stored) Last() (index, term uint64, err error) {
 		return 0, 0, nil
 	}
 	var l raft.Log
-	if err := s.store.GetLog(index, &l); err != nil {
+	if err := s.GetLog(index, &l); err != nil {
 		return 0, 0, err
 	}
 	return index, l.Term, nil
@@ -100,11 +118,14 @@ func (s *Stored) configuration() (raft.Configuration, error) {
 
 // Recover makes the node the only member of its quorum, with everything that it has received taken for committed. The
 // other members, which may hold another history, are remembered as lost: under the directories that they have now they
-// are not taken back.
+// are not taken back. Nor is one that it has never heard of (Controller.LeftBehind).
 func (s *Stored) Recover() error {
 	members, err := s.Members()
 	if err != nil {
 		return err
+	}
+	if err := s.store.SkipTerms(recoveryTerms); err != nil {
+		return fmt.Errorf("skip the terms of the lost: %w", err)
 	}
 	stop := make(chan struct{})
 	close(stop) // nobody takes the changes

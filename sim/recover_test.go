@@ -3,12 +3,15 @@ package sim
 import (
 	"context"
 	"crypto/x509"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kajamq/kaja/broker"
 	"github.com/kajamq/kaja/internal/tlstest"
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // recoverNode runs `kaja node recover` on a stopped node's machine.
@@ -131,4 +134,86 @@ func TestVotersThatRunAreNotLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node that joined while the node was away whose metadata were recovered: the recovery knows nothing of it, and its own metadata go
+// on where those end, in terms that the recovered quorum would have used next. It is refused, so that neither history gets into the
+// other and what only it has is not written over; emptied it joins (C14).
+func TestNodeThatARecoveryNeverKnew(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c := NewCluster(t, seed)
+		nodes := c.Form(3, controllersOnly...)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if err := c.StartAll(ctx, nodes...); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range nodes {
+			n.apart = true
+		}
+		awaitMembers(t, c, "1* 2* 3*", time.Minute)
+		stale := c.Controller(time.Minute)
+		stale.Kill()
+		c.Controller(time.Minute)
+		live := slices.DeleteFunc(slices.Clone(nodes), func(n *Node) bool { return n == stale })
+		unknown := c.Joiner(4, live)
+		mustStart(t, unknown)
+		c.awaitFenced(t, 4, false, time.Minute)
+		create := func(topics ...string) {
+			cl, err := c.Client("creator-of-" + topics[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cl.Close()
+			res, err := kadm.NewClient(cl).CreateTopics(ctx, 1, 1, nil, topics...)
+			if err == nil {
+				err = res.Error()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		create("of-the-majority", "of-the-majority-2")
+		for _, n := range append(live, unknown) {
+			n.Kill()
+		}
+		if _, err := recoverNode(t, stale, true); err != nil {
+			t.Fatal(err)
+		}
+		mustStart(t, stale)
+		other := c.Joiner(5, []*Node{stale})
+		mustStart(t, other)
+		c.awaitFenced(t, 5, false, time.Minute)
+		topics := []string{"of-the-recovered"}
+		for i := range 30 {
+			topics = append(topics, fmt.Sprint("of-the-recovered-", i))
+		}
+		create(topics...)
+		unknown.settings = append(unknown.settings, "controller.quorum.bootstrap.servers="+stale.Name()+":9093")
+		brief, end := context.WithTimeout(ctx, time.Minute)
+		defer end()
+		err := unknown.Start(brief)
+		if err == nil {
+			time.Sleep(10 * time.Second)
+			t.Logf("%s; %s", stale.Name(), members(t, stale))
+			_, late := unknown.controller().Image().Topic("of-the-majority")
+			_, recovered := unknown.controller().Image().Topic("of-the-recovered")
+			t.Errorf("it was taken in: it has a topic of the majority %v, of the recovered quorum %v; its metadata are %s, those of the quorum %s", late, recovered,
+				Digest(unknown.controller().Image()), Digest(stale.controller().Image()))
+		} else if !strings.Contains(err.Error(), "recovered by force") {
+			t.Errorf("it is refused with %v", err)
+		}
+		if err == nil {
+			return
+		}
+		if m := members(t, stale); strings.Contains(m, "4") {
+			t.Errorf("the members are %s", m)
+		}
+		unknown.wipe()
+		mustStart(t, unknown)
+		c.awaitFenced(t, 4, false, time.Minute)
+		if got, want := Digest(unknown.controller().Image()), Digest(stale.controller().Image()); got != want {
+			t.Errorf("its metadata are %s, those of the quorum %s", got, want)
+		}
+	})
 }

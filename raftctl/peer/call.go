@@ -33,6 +33,8 @@ type Joining struct {
 	Host       string // where it accepts the connections of other nodes
 	Port       uint16
 	Controller bool // its roles let it vote
+	// LastTerm is the term of the last entry of the metadata log that it came with; 0 for none.
+	LastTerm uint64 `json:",omitempty"`
 }
 
 // Answer is what comes back; JSON after a big-endian uint32 length.

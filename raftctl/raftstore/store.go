@@ -350,6 +350,15 @@ func (s *Store) SetUint64(key []byte, v uint64) error {
 	return s.failLocked(s.stable.setUint64(string(key), v))
 }
 
+// SkipTerms raises the current term to the next multiple of n.
+func (s *Store) SkipTerms(n uint64) error {
+	term, err := s.GetUint64([]byte(keyCurrentTerm))
+	if err != nil {
+		return err
+	}
+	return s.SetUint64([]byte(keyCurrentTerm), (term/n+1)*n)
+}
+
 // GetUint64 implements raft.StableStore.
 func (s *Store) GetUint64(key []byte) (uint64, error) {
 	s.mu.Lock()
