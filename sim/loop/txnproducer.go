@@ -47,8 +47,9 @@ type txnProducer struct {
 	// leaders are the newest leader epochs that it has heard of.
 	leaders [dataPartitions]wire.LeaderEpoch
 	txn     *txn
-	lanes   int  // partitions that are being written to
-	before  *txn // the last one that it has ended
+	lanes   int                   // partitions that are being written to
+	before  *txn                  // the last one that it has ended
+	follows [dataPartitions]int32 // the sequences that came after it
 	// doubt says that requests of this incarnation may be under way still, or that it has given some of it up. Version 1
 	// takes a new one then: they would count for its next transaction (KAFKA-17754).
 	doubt bool
@@ -377,7 +378,7 @@ func (p *txnProducer) end(commit bool) {
 func (p *txnProducer) ended(commit bool, next state.Producer) {
 	t := p.txn
 	p.c.check.concluded(t, commit)
-	p.before = t
+	p.before, p.follows = t, p.seq
 	p.commits += int(b2i(commit))
 	switch {
 	case p.client.Bumps():
@@ -409,14 +410,14 @@ func (p *txnProducer) repeat(t *txn, i int, b *sent, base wire.Offset) {
 }
 
 // late sends a write and an end of the transaction before, which the coordinator has completed by now: both are refused
-// under version 2.
+// under version 2. The write's sequence is a new one: a repetition would be answered, by a replaced leader, with where it lies.
 func (p *txnProducer) late() {
 	t, c := p.before, p.c
 	if t == nil || !p.client.Bumps() || !c.chance(100) {
 		return
 	}
 	i := c.rng.IntN(dataPartitions)
-	b := &sent{first: c.nextRecord, count: 1}
+	b := &sent{seq: p.follows[i], first: c.nextRecord, count: 1}
 	c.nextRecord++
 	c.check.writes(c.check.begins(p, t.producer), i, b) // a transaction that nobody commits
 	p.produce(t, i, b, func(got produced, ok bool) {
