@@ -359,7 +359,7 @@ func (b *Broker) openReplicas(ctx context.Context, dirs []replica.Dir, before wi
 			LogStart:      b.cfg.Duration("log.flush.start.offset.checkpoint.interval.ms"),
 			Retention:     b.cfg.Duration("log.retention.check.interval.ms"),
 		},
-		AskLeader: b.askLeader(), Fetch: b.fetchConfig(), AlterPartitions: b.alterPartitions, AssignDirs: b.assignDirs, DirFailed: b.dirFailed, Damaged: b.damaged,
+		AskLeader: b.askLeader(), Unsure: b.unsure, Fetch: b.fetchConfig(), AlterPartitions: b.alterPartitions, AssignDirs: b.assignDirs, DirFailed: b.dirFailed, Damaged: b.damaged,
 		Elected: b.elected, Resigned: b.resigned,
 	})
 	b.applying.Lock()

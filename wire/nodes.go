@@ -13,7 +13,7 @@ const (
 	TagGoneTopics uint32 = 1000
 	// tagLogEpoch in a partition of AlterPartition: the newest leader epoch in its leader's log, 4 bytes.
 	tagLogEpoch uint32 = 1000
-	// tagOffset in an Envelope's response: up to where the metadata has got with the answer, 8 bytes.
+	// tagOffset in the response to an Envelope or a BrokerHeartbeat: up to where the metadata has got with the answer, 8 bytes.
 	tagOffset uint32 = 1000
 )
 
@@ -47,7 +47,7 @@ func Tag(tags *kmsg.Tags, tag uint32) (value []byte, ok bool) {
 	return value, ok
 }
 
-// SetOffsetTag notes a metadata offset in the response to an Envelope.
+// SetOffsetTag notes a metadata offset in the response to an Envelope or a BrokerHeartbeat.
 func SetOffsetTag(tags *kmsg.Tags, offset Offset) {
 	tags.Set(tagOffset, binary.BigEndian.AppendUint64(nil, uint64(offset)))
 }

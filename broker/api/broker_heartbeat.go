@@ -15,7 +15,7 @@ import (
 
 // brokerHeartbeat answers BrokerHeartbeat (key 63), versions 0-2, of brokers that have proven who they are. v1 directories
 // that went offline (KIP-858); v2 directories that take no new partitions (KIP-1066). A tagged field of kaja's own names
-// the deleted topics that the broker holds nothing of any more. The end of the connection makes the controller look for
+// the deleted topics that the broker holds nothing of any more, one of the answer up to where the metadata had got. The end of the connection makes the controller look for
 // the broker. Errors: 31 for another broker's id, 41, 77, 102.
 type brokerHeartbeat struct {
 	controller brokerController
@@ -54,6 +54,7 @@ func (h *brokerHeartbeat) handle(ctx context.Context, req *server.Request, w ser
 		resp.ErrorCode, _ = refusal(err)
 	} else {
 		resp.IsCaughtUp, resp.IsFenced, resp.ShouldShutdown = reply.CaughtUp, reply.Fenced, reply.ShouldShutDown
+		wire.SetOffsetTag(&resp.UnknownTags, reply.Metadata)
 	}
 	w.Reply(resp)
 }

@@ -62,6 +62,8 @@ type Lifecycle struct {
 	stopping atomic.Bool // it wants to stop
 
 	mu      sync.Mutex
+	heard   time.Time   // when the last heartbeat that was answered was sent
+	known   wire.Offset // of the metadata that it was answered from
 	fenced  bool
 	changed chan struct{} // closed when fenced or stop changes
 	stop    bool          // the controller lets it stop
@@ -128,6 +130,14 @@ func (l *Lifecycle) Fenced() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fenced
+}
+
+// Unsure reports whether the controller may have replaced this broker as a leader without its knowing: it is fenced, has had no
+// answer for a session, or has not applied yet what the controller knew when it answered last.
+func (l *Lifecycle) Unsure() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fenced || time.Since(l.heard) >= l.o.Session || l.o.Applied() < l.known
 }
 
 // Ready says that the broker can serve, and returns once the controller lets it.
@@ -223,6 +233,7 @@ func (l *Lifecycle) beat(unfit bool, failing int) int {
 		ID: l.o.NodeID, Epoch: l.Epoch(), Offset: l.o.Applied(), WantFence: !l.ready.Load() || unfit, WantShutDown: l.stopping.Load(),
 		OfflineDirs: l.o.Offline(), Gone: l.o.Gone(),
 	}
+	sent := time.Now()
 	reply, err := l.o.Access.Heartbeat(ctx, hb)
 	if err != nil {
 		if l.ctx.Err() == nil && (failing == 0 || failing%warnEvery == 0) {
@@ -237,6 +248,9 @@ func (l *Lifecycle) beat(unfit bool, failing int) int {
 		return failing + 1
 	}
 	l.displaced = displaced{}
+	l.mu.Lock()
+	l.heard, l.known = sent, reply.Metadata
+	l.mu.Unlock()
 	l.took(reply)
 	return 0
 }

@@ -209,3 +209,69 @@ func TestHeartbeatsThatFail(t *testing.T) {
 		}
 	})
 }
+
+// A broker is sure that it leads where it did while the controller answers it: not before it is let serve, not while it has not
+// applied what the controller knew, and not once it has heard nothing for as long as the controller waits before it replaces it,
+// counted from when it asked.
+func TestUnsure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		known, slow, silent := wire.Offset(42), time.Duration(0), false
+		d := &desk{}
+		d.answer = func(hb raftctl.Heartbeat) (raftctl.HeartbeatReply, error) {
+			if silent {
+				return raftctl.HeartbeatReply{}, kerr.RequestTimedOut
+			}
+			reply, pause := raftctl.HeartbeatReply{CaughtUp: true, Fenced: hb.WantFence, Metadata: known}, slow
+			d.mu.Unlock() // nobody else waits for it while time passes
+			time.Sleep(pause)
+			d.mu.Lock()
+			return reply, nil
+		}
+		var log bytes.Buffer
+		l := life(d, &log)
+		defer l.Close()
+		set := func(k wire.Offset, pause time.Duration, quiet bool) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			known, slow, silent = k, pause, quiet
+		}
+		look := func(when string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := l.Unsure(); got != want {
+				t.Errorf("%s: unsure %v", when, got)
+			}
+		}
+		look("not registered", true)
+		if _, err := l.Register(t.Context(), raftctl.Registration{ID: 3}); err != nil {
+			t.Fatal(err)
+		}
+		look("fenced", true)
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		look("let serve", false)
+		set(43, 0, false) // and 42 are applied
+		time.Sleep(1100 * time.Millisecond)
+		look("behind the controller", true)
+		set(42, 500*time.Millisecond, false)
+		time.Sleep(2 * time.Second)
+		look("again", false)
+		asked := d.last()
+		set(42, 0, true)
+		time.Sleep(time.Until(asked.Add(3*time.Second - time.Millisecond)))
+		look("a moment less than a session after it has asked", false)
+		time.Sleep(time.Millisecond)
+		look("a session after it has asked", true)
+		set(42, 0, false)
+		time.Sleep(2 * time.Second)
+		look("answered again", false)
+	})
+}
+
+// last is when the last heartbeat came.
+func (d *desk) last() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.began.Add(d.at[len(d.at)-1])
+}

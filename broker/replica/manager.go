@@ -95,6 +95,8 @@ type Options struct {
 	// gives the answer, whose memory is the caller's until its next call for that broker. It is called from one goroutine for
 	// each broker. nil: nothing is replicated.
 	AskLeader func(ctx context.Context, leader wire.BrokerID, req kmsg.Request) (kmsg.Response, error)
+	// Unsure reports whether this broker may have been replaced as a leader without its knowing. It must not block; nil: never.
+	Unsure func() bool
 	// Fetch bounds the fetches of followers.
 	Fetch FetchConfig
 	// AlterPartitions asks the controller for changes of ISRs; the results are parallel to changes. An error means that
@@ -174,7 +176,10 @@ func NewManager(o Options) *Manager {
 	o.Fetch = o.Fetch.withDefaults()
 	m := &Manager{o: o, byID: map[partitionID]*Partition{}, byName: map[wire.TopicPartition]*Partition{},
 		stays: map[wire.UUID]bool{}}
-	m.world = &world{now: o.Now, wall: o.Wall, logger: o.Logger, codecs: o.Codecs}
+	if o.Unsure == nil {
+		o.Unsure = func() bool { return false }
+	}
+	m.world = &world{now: o.Now, wall: o.Wall, logger: o.Logger, codecs: o.Codecs, unsure: o.Unsure}
 	m.world.aged = &clock{wall: o.Wall, mono: o.Now, hold: o.ClockJumpHold, logger: o.Logger}
 	m.world.metrics = newMetrics(o.Registerer, m)
 	for _, d := range o.Dirs {

@@ -30,6 +30,8 @@ type world struct {
 	codecs  *compress.Codecs
 	metrics *metrics
 	isr     *isrKeeper
+	// unsure says that this broker may have been replaced as a leader without its knowing.
+	unsure func() bool
 	// timed notes a partition that wants a flush by its flush.ms at the given time.
 	timed func(p *Partition, at time.Time)
 	// damaged is told of a partition that rot has put out of service.

@@ -62,7 +62,9 @@ func (p *Partition) lookIf(check func(*State) error) (bounds, error) {
 }
 
 // Read reads for a consumer. Between the bound (HW or LSO) and the log end there is nothing to read and no error; outside
-// of the log it is kerr.OffsetOutOfRange. Other errors: those of CheckLeader, ErrOffline, the log's.
+// of the log it is kerr.OffsetOutOfRange, at which clients begin anew where they are told to. So a leader that may have been replaced
+// without its knowing answers what lies beyond its log with kerr.NotLeaderForPartition, other than Kafka's: its successor may
+// have it. Other errors: those of CheckLeader, ErrOffline, the log's.
 func (p *Partition) Read(o ReadOptions) (ReadResult, error) {
 	bound := purgatory.UpToHW
 	if o.Committed {
@@ -101,6 +103,9 @@ func (p *Partition) readAs(o ReadOptions, bound purgatory.Bound) (ReadResult, bo
 		if r.Diverging, err = p.divergence(plog, b, o); err != nil || r.Diverging != nil {
 			return r, b, err
 		}
+	}
+	if o.Offset > b.leo && bound != purgatory.UpToLEO && p.world.unsure() {
+		return ReadResult{}, b, kerr.NotLeaderForPartition
 	}
 	if o.Offset < b.start || o.Offset > b.leo {
 		return ReadResult{}, b, kerr.OffsetOutOfRange
@@ -166,7 +171,8 @@ func (p *Partition) WatchRead(f *purgatory.Fetch, r ReadResult, room int64) {
 	p.readers.Watch(f, r.Mark, r.Bound, room)
 }
 
-// EpochEnd answers OffsetForLeaderEpoch; an epoch that is not known gives NoLeaderEpoch and NoOffset without an error.
+// EpochEnd answers OffsetForLeaderEpoch; an epoch that is not known gives NoLeaderEpoch and NoOffset without an error, or
+// kerr.NotLeaderForPartition from a leader that may have been replaced without its knowing (see Read).
 func (p *Partition) EpochEnd(current, epoch wire.LeaderEpoch) (EpochEnd, error) {
 	b, err := p.look(current)
 	if err != nil {
@@ -177,10 +183,13 @@ func (p *Partition) EpochEnd(current, epoch wire.LeaderEpoch) (EpochEnd, error) 
 		return EpochEnd{}, err
 	}
 	e, ok := epochEnd(historyOf(plog), b.epoch, b.leo, epoch)
-	if !ok {
-		return EpochEnd{wire.NoLeaderEpoch, wire.NoOffset}, nil
+	switch {
+	case ok:
+		return e, nil
+	case p.world.unsure():
+		return EpochEnd{}, kerr.NotLeaderForPartition
 	}
-	return e, nil
+	return EpochEnd{wire.NoLeaderEpoch, wire.NoOffset}, nil
 }
 
 // TimestampOffset is a record's position and time.
