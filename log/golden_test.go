@@ -112,3 +112,25 @@ func TestOpensKafkasFiles(t *testing.T) {
 		t.Fatalf("append went to %d", a.First)
 	}
 }
+
+// What Kafka wrote is whole.
+func TestVerifiesKafkasFiles(t *testing.T) {
+	mem := memfs.New(nil)
+	if err := mem.MkdirAll("/data/t-0"); err != nil {
+		t.Fatal(err)
+	}
+	size := int64(0)
+	for name, data := range golden(t) {
+		if err := vfs.WriteAtomic(mem, "/data/t-0/"+name, data); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, suffixLog) {
+			size += int64(len(data))
+		}
+	}
+	b := newBench(t, nil, nil)
+	b.fs, b.dir = mem, "/data/t-0"
+	if r := b.verify(t); len(r.Problems)+len(r.Notes) != 0 || r.End != 27 || r.Bytes != size || r.IndexEntries == 0 {
+		t.Fatalf("%+v", r)
+	}
+}

@@ -303,6 +303,9 @@ func (op *opening) replay(ctx context.Context, s *segment, sc *scanner, next wir
 		if err == nil && (h.base < next || h.last-s.base > maxRelativeOffset) {
 			err = &CorruptError{File: sc.name(), Pos: at, Reason: "offsets do not ascend"}
 		}
+		if err == nil && h.base > next { // compaction may have left a gap
+			err = sc.misplaced(h, at, next)
+		}
 		if err == nil {
 			op.epochs.assign(h.leaderEpoch, op.began(h.leaderEpoch, next, h.base))
 			err = op.noteLocked(s, &h, b, at)

@@ -120,6 +120,22 @@ func (s *scanner) batch() (header, []byte, int64, error) {
 	return h, b, at, nil
 }
 
+// misplaced looks whether the batch at position at, which was given last and begins beyond next, lies there because its base
+// offset is damaged, which no checksum covers: the batch after it begins then where this one would end if it began at next.
+func (s *scanner) misplaced(h header, at int64, next wire.Offset) error {
+	var base [8]byte
+	if s.pos+int64(len(base)) > s.end {
+		return nil // nothing tells
+	}
+	if _, err := s.src.ReadAt(base[:], s.pos); err != nil && !errors.Is(err, io.EOF) {
+		return storageErr("read", s.name(), err)
+	}
+	if wire.Offset(binary.BigEndian.Uint64(base[:])) != next+1+h.last-h.base {
+		return nil
+	}
+	return &CorruptError{File: s.name(), Pos: at, Reason: "base offset is beyond that of the batch behind it"}
+}
+
 // oldFormat looks whether a batch that makes no sense is a whole message of format 0 or 1, whose checksum says so.
 func (s *scanner) oldFormat() error {
 	if ok, err := s.fill(batch.MagicEnd); !ok || err != nil {
