@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/kajamq/kaja/broker/server"
 	"github.com/kajamq/kaja/log"
 	"github.com/kajamq/kaja/vfs"
+	"github.com/kajamq/kaja/vfs/faultfs"
 	"github.com/kajamq/kaja/vfs/memfs"
 	"github.com/kajamq/kaja/wire"
 	"github.com/kajamq/kaja/wire/batch"
@@ -465,6 +467,35 @@ func (n *replNode) deleteRecords(topic string, to int64, timeout time.Duration) 
 func (r *dataReply) deleted() kmsg.DeleteRecordsResponseTopicPartition {
 	<-r.done
 	return r.resp.(*kmsg.DeleteRecordsResponse).Topics[0].Partitions[0]
+}
+
+// A follower that can't write its log start down, its disk being full, does not say that it has moved: DeleteRecords waits for it, and
+// is answered once there is space again (D12).
+func TestDeleteRecordsWaitsForAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newReplCluster(t, 3)
+		defer c.close()
+		c.topic("t", 1, 1, 2, 3)
+		for range 3 {
+			c.nodes[1].produce("t", 0, values(10, 2))
+		}
+		time.Sleep(time.Second)
+		c.nodes[3].faults.Add(faultfs.Rule{Op: faultfs.OpCreate, Path: "*log-start-offset-checkpoint*", Err: syscall.ENOSPC})
+		w := c.nodes[1].deleteRecords("t", 4, time.Minute)
+		time.Sleep(20 * time.Second)
+		if w.answered() {
+			t.Fatalf("answered with %+v while a replica could not write it down", w.deleted())
+		}
+		c.nodes[1].produce("t", 0, values(10, 1))
+		c.nodes[3].faults.Clear()
+		if p := w.deleted(); p.ErrorCode != 0 || p.LowWatermark != 4 {
+			t.Errorf("error %d, low watermark %d", p.ErrorCode, p.LowWatermark)
+		}
+		after := c.nodes[3].fs.Crash(memfs.Lose, 3)
+		if data, err := vfs.ReadFile(after, "/data/log-start-offset-checkpoint"); err != nil || !bytes.Contains(data, []byte("t 0 4\n")) {
+			t.Errorf("after a power loss the follower's checkpoint is %q, %v", data, err)
+		}
+	})
 }
 
 // DeleteRecords is answered when every live replica has deleted: what is gone does not come back with another leader, after

@@ -19,6 +19,7 @@ import (
 	"github.com/kajamq/kaja/raftctl/image"
 	"github.com/kajamq/kaja/raftctl/peer"
 	"github.com/kajamq/kaja/vfs"
+	"github.com/kajamq/kaja/vfs/faultfs"
 	"github.com/kajamq/kaja/vfs/memfs"
 	"github.com/kajamq/kaja/wire"
 	"github.com/kajamq/kaja/wire/batch"
@@ -58,6 +59,7 @@ type replNode struct {
 	c      *replCluster
 	id     wire.BrokerID
 	fs     *memfs.FS
+	faults *faultfs.FS // of this life, over fs
 	lag    time.Duration
 	metric *prometheus.Registry
 
@@ -117,8 +119,8 @@ func (n *replNode) start() {
 		logger = slog.New(slog.NewTextHandler(c.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", n.id)
 	}
 	n.register()
-	n.metric = prometheus.NewRegistry()
-	n.m = replica.NewManager(replica.Options{FS: vfs.FS(n.fs), Dirs: []replica.Dir{{Path: "/data", ID: wire.UUID{9, byte(n.id)}}}, NodeID: n.id,
+	n.metric, n.faults = prometheus.NewRegistry(), faultfs.New(n.fs)
+	n.m = replica.NewManager(replica.Options{FS: vfs.FS(n.faults), Dirs: []replica.Dir{{Path: "/data", ID: wire.UUID{9, byte(n.id)}}}, NodeID: n.id,
 		PreviousBrokerEpoch: wire.NoBrokerEpoch, BrokerEpoch: func() wire.BrokerEpoch { return wire.BrokerEpoch(n.epoch.Load()) },
 		Logger: logger, Codecs: compress.New(), Registerer: n.metric, ReplicaLagTime: n.lag,
 		TopicConfig: func(_ *image.Image, topic string) *log.Config {

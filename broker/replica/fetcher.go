@@ -64,6 +64,8 @@ type fetcher struct {
 
 	// delayed are the entries in back-off.
 	delayed map[*sourceEntry]bool
+	// unsaved are the log directories in which log starts have moved and could not be written down.
+	unsaved map[*logDir]bool
 
 	mu    sync.Mutex
 	inbox map[*Partition]wire.LeaderEpoch // news; NoLeaderEpoch: not followed any more
@@ -73,7 +75,7 @@ func newFetcher(m *Manager, leader wire.BrokerID) *fetcher {
 	c := m.o.Fetch
 	return &fetcher{m: m, leader: leader, session: newSourceSession(m.o.NodeID), wake: make(chan struct{}, 1),
 		limits:  fetchLimits{int32(c.MinBytes), int32(c.MaxBytes), int32(c.MaxPartitionBytes)},
-		delayed: map[*sourceEntry]bool{}, inbox: map[*Partition]wire.LeaderEpoch{}}
+		delayed: map[*sourceEntry]bool{}, unsaved: map[*logDir]bool{}, inbox: map[*Partition]wire.LeaderEpoch{}}
 }
 
 // tell hands the fetcher a partition to follow under epoch, or to forget. It never blocks.
@@ -149,6 +151,7 @@ func (f *fetcher) refresh(e *sourceEntry) {
 		f.settle(e, err)
 		return
 	}
+	at.logStart = e.p.dir().savedLogStart(e.p.TP, at.logStart)
 	if at != e.want || !e.listed {
 		e.want = at
 		f.session.touch(e)
@@ -289,12 +292,39 @@ func (f *fetcher) store(ctx context.Context, resp *kmsg.FetchResponse) {
 	for d := range rewound {
 		_ = d.checkpointRecoveryPoint() // an error has taken the directory offline, or is met again before the next append
 	}
-	for d := range started {
-		_ = d.checkpointLogStart() // an error has taken the directory offline; a full disk is met again by the next
-	}
+	f.saveLogStarts(started)
 	f.flushed(flushing)
 	for _, e := range flushing {
 		f.refresh(e)
+	}
+}
+
+// saveLogStarts writes the log starts of the directories down in which some have moved, and of those where that has failed before: the
+// leader answers DeleteRecords by what it is told, and it has to be durable then. An error but that of a full disk has taken the
+// directory offline.
+func (f *fetcher) saveLogStarts(moved map[*logDir]bool) {
+	if len(moved)+len(f.unsaved) == 0 {
+		return
+	}
+	saved := map[*logDir]bool{}
+	for d := range f.unsaved {
+		if d.checkpointLogStart() == nil {
+			delete(f.unsaved, d)
+			saved[d] = true
+		}
+	}
+	for d := range moved {
+		if !saved[d] && d.checkpointLogStart() != nil {
+			f.unsaved[d] = true
+		}
+	}
+	if len(saved) == 0 {
+		return
+	}
+	for _, e := range f.session.entries {
+		if e.ready && saved[e.p.dir()] {
+			f.refresh(e)
+		}
 	}
 }
 

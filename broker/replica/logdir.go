@@ -52,6 +52,8 @@ type logDir struct {
 	// checkpointMu orders writes of checkpoint files. It is held over file I/O; written is what each file holds.
 	checkpointMu xsync.Mutex
 	written      map[string]map[wire.TopicPartition]wire.Offset
+	// startsUnsaved says that the last try to write the log starts down has failed.
+	startsUnsaved atomic.Bool
 
 	// What Open has read.
 	clean          bool
@@ -312,7 +314,21 @@ func (d *logDir) writeHWs() error {
 	})
 }
 
-func (d *logDir) checkpointLogStart() error { return d.checkpointed(d.writeLogStarts()) }
+func (d *logDir) checkpointLogStart() error {
+	err := d.checkpointed(d.writeLogStarts())
+	d.startsUnsaved.Store(err != nil)
+	return err
+}
+
+// savedLogStart is the partition's log start if it is durable: what is written of it where the last checkpoint has failed.
+func (d *logDir) savedLogStart(tp wire.TopicPartition, start wire.Offset) wire.Offset {
+	if !d.startsUnsaved.Load() {
+		return start
+	}
+	d.checkpointMu.Lock()
+	defer d.checkpointMu.Unlock()
+	return min(start, d.written[logStartFile][tp])
+}
 
 // keepLogStart is checkpointLogStart unless the file has the partition's start at to or beyond, durably, already: who has moved it
 // there may not have written it yet, or have found the disk full.
