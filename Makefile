@@ -164,8 +164,9 @@ prove-cluster: ## 1,000 seeds of the event loop, 50 of them twice, 60 of whole n
 	KAJA_COMMIT=$$(git rev-parse HEAD) $(GO) test -count=1 -tags planted -timeout 20m -run '^TestPlanted' -v ./sim/loop
 	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_SIM_SEED=1 KAJA_SIM_N=3 $(GO) test -count=1 -tags sim,synctests -timeout 20m \
 	  -run '^(TestDiskThatHangs|TestHeartbeatsWaitForNoDisk|TestNodeThatIsBehindIsNotPromoted|TestMemberIsSentTheSnapshotAtOnce)$$' -v ./sim
-	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_SIM_SEED=1 KAJA_SIM_N=60 $(GO) test -count=1 -tags sim,synctests -timeout 20m \
-	  -run '^TestThreeNodesUnderNemeses$$' -v ./sim
+	mkdir -p build && $(GO) test -c -tags sim,synctests -o build/sim.test ./sim
+	cd sim && printf '%s\n' 1 16 31 46 | xargs -P 2 -I{} env GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_SIM_SEED={} KAJA_SIM_N=15 \
+	  $(ROOT)/build/sim.test -test.run '^TestThreeNodesUnderNemeses$$' -test.v -test.timeout 20m
 	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_COMMIT=$$(git rev-parse HEAD) \
 	  $(GO) test -count=1 -tags planted,sim,synctests -timeout 20m -run '^TestPlantedBugsOfForming$$' -v ./sim
 
