@@ -81,10 +81,6 @@ func (c *cluster) join(ctx context.Context) error {
 	ctl := c.controller.Load()
 	self := c.identity.Load().Self()
 	at := c.at
-	var err error
-	if at.LastTerm, err = ctl.LastTerm(); err != nil {
-		return fmt.Errorf("read the metadata log: %w", err)
-	}
 	leader, said, redirected := "", "", false
 	for {
 		err := errors.New("no node of the cluster is known")
@@ -95,6 +91,9 @@ func (c *cluster) join(ctx context.Context) error {
 		}
 		targets := c.whomToAsk(leader)
 		leader = ""
+		if at.LastTerm, err = ctl.LastTerm(); err != nil {
+			err, targets = fmt.Errorf("read the metadata log: %w", err), nil
+		}
 		for _, addr := range targets {
 			var a peer.Answer
 			a, err = c.caller().Ask(ctx, addr, peer.Anybody, peer.Question{Join: &at})

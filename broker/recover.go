@@ -7,16 +7,12 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/kajamq/kaja/broker/config"
 	"github.com/kajamq/kaja/raftctl"
 	"github.com/kajamq/kaja/raftctl/peer"
 	"github.com/kajamq/kaja/wire"
 )
-
-// recoverAsk bounds the search for other voters.
-const recoverAsk = 5 * time.Second
 
 // Recover makes the stopped node that cfg describes the only voter of its cluster, and says what it did, or, without
 // force, what it would do. It refuses while a majority of the voters, this node among them, answers or could.
@@ -139,8 +135,6 @@ func whoAnswers(ctx context.Context, env Env, cfg *config.Config, id *Identity, 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, recoverAsk)
-	defer cancel()
 	up, unproven := make([]bool, len(others)), make([]error, len(others))
 	var wg sync.WaitGroup
 	for i, other := range others {

@@ -29,8 +29,8 @@ type HeartbeatReply struct {
 	CaughtUp       bool // it has applied its registration
 	Fenced         bool
 	ShouldShutDown bool // its leaderships are gone, and every other broker knows that
-	// Metadata is the offset of the metadata that the answer was made from: who has not applied that much knows less than the
-	// controller did. NoOffset from a controller that does not tell.
+	// Metadata is up to where the metadata was committed when it was answered, everything that was decided before the heartbeat among
+	// it: who has not applied that much knows less than the controller did. NoOffset from a controller that does not tell.
 	Metadata wire.Offset
 }
 
@@ -126,7 +126,7 @@ func (d *decider) heartbeat(l *liveness, img *image.Image, committed wire.Offset
 	}
 	s := l.session(b, committed, now)
 	s.reported(committed, hb, now)
-	reply := HeartbeatReply{CaughtUp: hb.Offset >= s.needed, Fenced: b.Fenced, Metadata: img.Offset()}
+	reply := HeartbeatReply{CaughtUp: hb.Offset >= s.needed, Fenced: b.Fenced}
 	var records []coordrec.MetadataRecord
 	switch {
 	case b.Fenced && hb.WantShutDown:

@@ -102,12 +102,14 @@ func (c *Controller) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatRepl
 	c.beats.begin(of)
 	defer c.beats.end(of)
 	came := time.Now()
-	return ask(ctx, c, false, func(img *image.Image) ([]coordrec.MetadataRecord, HeartbeatReply, error) {
+	reply, err := ask(ctx, c, false, func(img *image.Image) ([]coordrec.MetadataRecord, HeartbeatReply, error) {
 		if s := c.sessions.sessions[hb.ID]; s != nil && s.epoch == hb.Epoch {
 			c.metrics.heartbeatGap.Observe(came.Sub(s.heard).Seconds())
 		}
 		return c.decider.heartbeat(c.sessions, img, c.committed().Offset(), hb, time.Now())
 	})
+	reply.Metadata = c.committed().Offset()
+	return reply, err
 }
 
 // AlterPartitions takes what a leader asks for of its partitions; results are parallel to changes.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func TestCutOffLeaderSendsNobodyBack(t *testing.T) {
 			}
 			return kerr.ErrorForCode(p.ErrorCode), kerr.ErrorForCode(q.ErrorCode)
 		}
-		if fetch, end := ask(50, epoch+1); fetch != kerr.OffsetOutOfRange || end != nil {
+		if fetch, end := ask(50, epoch+1); !errors.Is(fetch, kerr.OffsetOutOfRange) || end != nil {
 			t.Errorf("a leader that leads: %v, %v", fetch, end)
 		}
 		for _, n := range nodes {
@@ -78,10 +79,10 @@ func TestCutOffLeaderSendsNobodyBack(t *testing.T) {
 			}
 		}
 		last := send(10, 50)
-		if fetch, end := ask(50, last.LeaderEpoch); fetch != kerr.NotLeaderForPartition || end != kerr.NotLeaderForPartition {
+		if fetch, end := ask(50, last.LeaderEpoch); !errors.Is(fetch, kerr.NotLeaderForPartition) || !errors.Is(end, kerr.NotLeaderForPartition) {
 			t.Errorf("a leader that was replaced and does not know it: %v, %v", fetch, end)
 		}
-		if fetch, _ := ask(-1, last.LeaderEpoch); fetch != kerr.OffsetOutOfRange {
+		if fetch, _ := ask(-1, last.LeaderEpoch); !errors.Is(fetch, kerr.OffsetOutOfRange) {
 			t.Errorf("before the start of the log: %v", fetch)
 		}
 		consumer, err := c.Client("consumer", kgo.SeedBrokers(old.Addr()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),

@@ -12,7 +12,8 @@ import (
 // OffsetForLeaderEpoch, key 23, versions 2-4: where an epoch ends in the leader's log (KIP-320).
 //
 //   - v3: replica id; consumers send -2. v4: flexible.
-//   - An epoch that the leader does not know gives epoch -1 and offset -1 without an error.
+//   - An epoch that the leader does not know gives epoch -1 and offset -1 without an error, or 6 from a leader that may
+//     have been replaced without its knowing.
 //
 // Errors: 3, 6, 56, 74, 75.
 type offsetForLeaderEpoch struct {

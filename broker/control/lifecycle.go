@@ -135,9 +135,10 @@ func (l *Lifecycle) Fenced() bool {
 // Unsure reports whether the controller may have replaced this broker as a leader without its knowing: it is fenced, has had no
 // answer for a session, or has not applied yet what the controller knew when it answered last.
 func (l *Lifecycle) Unsure() bool {
+	applied := l.o.Applied()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.fenced || time.Since(l.heard) >= l.o.Session || l.o.Applied() < l.known
+	return l.fenced || time.Since(l.heard) >= l.o.Session || applied < l.known
 }
 
 // Ready says that the broker can serve, and returns once the controller lets it.

@@ -64,8 +64,8 @@ type fetcher struct {
 
 	// delayed are the entries in back-off.
 	delayed map[*sourceEntry]bool
-	// unsaved are the log directories in which log starts have moved and could not be written down.
-	unsaved map[*logDir]bool
+	// unsaved are the log directories in which log starts have moved and are not written down, and when that was tried last.
+	unsaved map[*logDir]time.Time
 
 	mu    sync.Mutex
 	inbox map[*Partition]wire.LeaderEpoch // news; NoLeaderEpoch: not followed any more
@@ -75,7 +75,7 @@ func newFetcher(m *Manager, leader wire.BrokerID) *fetcher {
 	c := m.o.Fetch
 	return &fetcher{m: m, leader: leader, session: newSourceSession(m.o.NodeID), wake: make(chan struct{}, 1),
 		limits:  fetchLimits{int32(c.MinBytes), int32(c.MaxBytes), int32(c.MaxPartitionBytes)},
-		delayed: map[*sourceEntry]bool{}, unsaved: map[*logDir]bool{}, inbox: map[*Partition]wire.LeaderEpoch{}}
+		delayed: map[*sourceEntry]bool{}, unsaved: map[*logDir]time.Time{}, inbox: map[*Partition]wire.LeaderEpoch{}}
 }
 
 // tell hands the fetcher a partition to follow under epoch, or to forget. It never blocks.
@@ -151,7 +151,14 @@ func (f *fetcher) refresh(e *sourceEntry) {
 		f.settle(e, err)
 		return
 	}
-	at.logStart = e.p.dir().savedLogStart(e.p.TP, at.logStart)
+	if d := e.p.dir(); d.startsUnsaved.Load() {
+		if saved := d.savedLogStart(e.p.TP, at.logStart); saved < at.logStart {
+			at.logStart = saved
+			if _, ok := f.unsaved[d]; !ok {
+				f.unsaved[d] = f.m.world.now()
+			}
+		}
+	}
 	if at != e.want || !e.listed {
 		e.want = at
 		f.session.touch(e)
@@ -299,6 +306,9 @@ func (f *fetcher) store(ctx context.Context, resp *kmsg.FetchResponse) {
 	}
 }
 
+// saveAgain is the time between two tries to write the log starts of a directory down.
+const saveAgain = time.Second
+
 // saveLogStarts writes the log starts of the directories down in which some have moved, and of those where that has failed before: the
 // leader answers DeleteRecords by what it is told, and it has to be durable then. An error but that of a full disk has taken the
 // directory offline.
@@ -306,16 +316,20 @@ func (f *fetcher) saveLogStarts(moved map[*logDir]bool) {
 	if len(moved)+len(f.unsaved) == 0 {
 		return
 	}
-	saved := map[*logDir]bool{}
-	for d := range f.unsaved {
+	saved, now := map[*logDir]bool{}, f.m.world.now()
+	for d, tried := range f.unsaved {
+		if now.Sub(tried) < saveAgain {
+			continue
+		}
+		f.unsaved[d] = now
 		if d.checkpointLogStart() == nil {
 			delete(f.unsaved, d)
 			saved[d] = true
 		}
 	}
 	for d := range moved {
-		if !saved[d] && d.checkpointLogStart() != nil {
-			f.unsaved[d] = true
+		if _, late := f.unsaved[d]; !late && !saved[d] && d.checkpointLogStart() != nil {
+			f.unsaved[d] = now
 		}
 	}
 	if len(saved) == 0 {

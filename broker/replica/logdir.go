@@ -52,7 +52,7 @@ type logDir struct {
 	// checkpointMu orders writes of checkpoint files. It is held over file I/O; written is what each file holds.
 	checkpointMu xsync.Mutex
 	written      map[string]map[wire.TopicPartition]wire.Offset
-	// startsUnsaved says that the last try to write the log starts down has failed.
+	// startsUnsaved says that the last try to write the log starts down has failed; it changes under checkpointMu.
 	startsUnsaved atomic.Bool
 
 	// What Open has read.
@@ -231,9 +231,12 @@ func (d *logDir) list() []*home {
 
 // checkpoint writes one checkpoint file if its content has changed. An error takes the directory offline, except for
 // lack of space.
-func (d *logDir) checkpoint(file string, offset func(h *home) (wire.Offset, bool)) error {
+func (d *logDir) checkpoint(file string, offset func(h *home) (wire.Offset, bool)) (err error) {
 	d.checkpointMu.Lock()
 	defer d.checkpointMu.Unlock()
+	if file == logStartFile {
+		defer func() { d.startsUnsaved.Store(err != nil) }()
+	}
 	if err := d.failed(); err != nil {
 		return err
 	}
@@ -314,20 +317,13 @@ func (d *logDir) writeHWs() error {
 	})
 }
 
-func (d *logDir) checkpointLogStart() error {
-	err := d.checkpointed(d.writeLogStarts())
-	d.startsUnsaved.Store(err != nil)
-	return err
-}
+func (d *logDir) checkpointLogStart() error { return d.checkpointed(d.writeLogStarts()) }
 
-// savedLogStart is the partition's log start if it is durable: what is written of it where the last checkpoint has failed.
+// savedLogStart is what is durable of the partition's log start. It may wait for file I/O.
 func (d *logDir) savedLogStart(tp wire.TopicPartition, start wire.Offset) wire.Offset {
-	if !d.startsUnsaved.Load() {
-		return start
-	}
 	d.checkpointMu.Lock()
 	defer d.checkpointMu.Unlock()
-	return min(start, d.written[logStartFile][tp])
+	return min(start, d.saysLocked(logStartFile)[tp])
 }
 
 // keepLogStart is checkpointLogStart unless the file has the partition's start at to or beyond, durably, already: who has moved it

@@ -100,15 +100,18 @@ func (p *Partition) readAs(o ReadOptions, bound purgatory.Bound) (ReadResult, bo
 	at := p.at.Load()
 	plog := at.plog.Load()
 	if o.LastFetchedEpoch != wire.NoLeaderEpoch {
-		if r.Diverging, err = p.divergence(plog, b, o); err != nil || r.Diverging != nil {
+		if r.Diverging, err = p.divergence(plog, b, o); errors.Is(err, kerr.OffsetOutOfRange) {
+			return ReadResult{}, b, p.beyond(bound)
+		}
+		if err != nil || r.Diverging != nil {
 			return r, b, err
 		}
 	}
-	if o.Offset > b.leo && bound != purgatory.UpToLEO && p.world.unsure() {
-		return ReadResult{}, b, kerr.NotLeaderForPartition
-	}
-	if o.Offset < b.start || o.Offset > b.leo {
+	switch {
+	case o.Offset < b.start:
 		return ReadResult{}, b, kerr.OffsetOutOfRange
+	case o.Offset > b.leo:
+		return ReadResult{}, b, p.beyond(bound)
 	}
 	if o.Offset >= end || plog == nil {
 		return r, b, nil
@@ -125,6 +128,14 @@ func (p *Partition) readAs(o ReadOptions, bound purgatory.Bound) (ReadResult, bo
 		r.Aborted = plog.AbortedTransactions(o.Offset, got.UpperBound)
 	}
 	return r, b, nil
+}
+
+// beyond is the answer to a reader that knows of more than this log has.
+func (p *Partition) beyond(bound purgatory.Bound) error {
+	if bound != purgatory.UpToLEO && p.world.unsure() {
+		return kerr.NotLeaderForPartition
+	}
+	return kerr.OffsetOutOfRange
 }
 
 func (h *home) readFailed(err error) error {

@@ -181,11 +181,11 @@ func (d *logDir) readResting(epoch wire.BrokerEpoch) {
 }
 
 // rests gives how the last stop has left a partition's log, if the checkpoints say the same and its directory is unchanged. changed
-// says that it was left otherwise than it is now.
+// says that it was left otherwise than it is now, or that nothing tells.
 func (d *logDir) rests(tp wire.TopicPartition) (r *log.Resting, changed bool) {
 	r = d.resting[tp]
 	if r == nil {
-		return nil, false
+		return nil, d.resting != nil
 	}
 	point, known := d.recoveryPoints[tp]
 	if !known || point != r.End || max(d.logStarts[tp], r.Segments[0].Base) != r.Start || !r.Unchanged(d.fs, path.Join(d.path, tp.String())) {
