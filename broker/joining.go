@@ -91,8 +91,10 @@ func (c *cluster) join(ctx context.Context) error {
 		}
 		targets := c.whomToAsk(leader)
 		leader = ""
-		if at.LastTerm, err = ctl.LastTerm(); err != nil {
-			err, targets = fmt.Errorf("read the metadata log: %w", err), nil
+		if term, unread := ctl.LastTerm(); unread == nil {
+			at.LastTerm = term
+		} else {
+			err, targets = fmt.Errorf("read the metadata log: %w", unread), nil
 		}
 		for _, addr := range targets {
 			var a peer.Answer
