@@ -419,6 +419,25 @@ func TestCleanStopsAtBitRot(t *testing.T) {
 	}
 }
 
+// The map of keys takes memory as there are keys, not as it may.
+func TestCleanMapGrowsWithTheKeys(t *testing.T) {
+	last := int64(0)
+	for _, keys := range []int64{10, 500, 5000} {
+		b := newBench(t, nil, compacted)
+		for i := range keys {
+			b.put(nil, false, 0, pair(fmt.Sprint(i), "v"))
+		}
+		p, err := b.log.PlanClean(wire.NoOffset, b.stable(), b.now)
+		b.must(err)
+		st, err := b.log.Clean(t.Context(), p, CleanOptions{Now: b.now, MapBytes: 128 << 20, MapLoad: 0.9})
+		b.must(err)
+		if st.MapBytes <= last || st.MapBytes > 64<<10+keys*60 {
+			t.Errorf("%d keys take %d bytes, fewer took %d", keys, st.MapBytes, last)
+		}
+		last = st.MapBytes
+	}
+}
+
 // A map that is too small makes a round end early; rounds from where the last one ended finish the work.
 func TestCleanInSeveralRounds(t *testing.T) {
 	b := newBench(t, nil, compacted)
