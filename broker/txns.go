@@ -31,6 +31,7 @@ func (b *Broker) newTxns() *txn.Service {
 		},
 		PartitionFor: groupcoord.PartitionFor,
 		Version:      b.transactionVersion,
+		Unsure:       b.unsure,
 		Markers: marker.New(marker.Options{
 			Leader: b.leaderOf,
 			Write: func(to wire.BrokerID, req *kmsg.WriteTxnMarkersRequest, done func(*kmsg.WriteTxnMarkersResponse)) {

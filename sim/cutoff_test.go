@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kajamq/kaja/wire"
+	"github.com/kajamq/kaja/wire/batch"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 // A leader that was cut off from the other nodes and replaced does not know what its successor has taken. It sends no consumer back
@@ -105,4 +108,126 @@ func TestCutOffLeaderSendsNobodyBack(t *testing.T) {
 			t.Errorf("a consumer at 50 that asks the node that was cut off gets the record at %d", first)
 		}
 	})
+}
+
+// Nor does it call a producer wrong: what its successor has taken of the producer may make right what looks wrong here. So does a
+// transaction coordinator that was cut off and replaced. Both say that they may lead no more, where those that lead refuse (R14, C17).
+func TestCutOffLeaderCallsNobodyWrong(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c := NewCluster(t, seed)
+		nodes := startThree(t, c, "min.insync.replicas=2", "transaction.state.log.num.partitions=12")
+		replicated(t, c, "t", 1, nil)
+		whole(t, c, "t", 30*time.Second)
+		producer, err := c.Client("producer", kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer producer.Close()
+		send := func(n int) {
+			for range n {
+				if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Value: []byte("v")}).FirstErr(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		send(10)
+		id, epoch, err := producer.ProducerID(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := kmsg.NewPtrMetadataRequest()
+		m.Topics = []kmsg.MetadataRequestTopic{{Topic: kmsg.StringPtr("t")}}
+		leader := at(t, producer, 1, m).(*kmsg.MetadataResponse).Topics[0].Partitions[0].Leader
+		old := nodes[leader-1]
+		txn := coordinatedBy(t, producer, leader)
+
+		asker, err := c.Client("asker", kgo.SeedBrokers(old.Addr()), kgo.MaxVersions(kversion.V3_0_0()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer asker.Close()
+		ask := func(r kmsg.Request) kmsg.Response {
+			resp, err := asker.SeedBrokers()[0].Request(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp
+		}
+		produce := func(sequence int32) error {
+			b := batch.NewBuilder(batch.Spec{LeaderEpoch: wire.NoLeaderEpoch,
+				Producer: &batch.Producer{ID: wire.ProducerID(id), Epoch: wire.ProducerEpoch(epoch), Sequence: sequence}})
+			b.Add(batch.NewRecord{Timestamp: time.Now().UnixMilli(), Value: []byte("v")})
+			records, _, err := b.Build(nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := kmsg.NewPtrProduceRequest()
+			r.Acks, r.TimeoutMillis = -1, 1000
+			r.Topics = []kmsg.ProduceRequestTopic{{Topic: "t", Partitions: []kmsg.ProduceRequestTopicPartition{{Records: records}}}}
+			return kerr.ErrorForCode(ask(r).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
+		}
+		init := func(to func(kmsg.Request) kmsg.Response, p int64, e int16) (int64, int16, error) {
+			r := kmsg.NewPtrInitProducerIDRequest()
+			r.TransactionalID, r.TransactionTimeoutMillis, r.ProducerID, r.ProducerEpoch = &txn, 60000, p, e
+			got := to(r).(*kmsg.InitProducerIDResponse)
+			return got.ProducerID, got.ProducerEpoch, kerr.ErrorForCode(got.ErrorCode)
+		}
+		add := func(p int64, e int16) error {
+			r := kmsg.NewPtrAddPartitionsToTxnRequest()
+			r.TransactionalID, r.ProducerID, r.ProducerEpoch = txn, p, e
+			r.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "t", Partitions: []int32{0}}}
+			return kerr.ErrorForCode(ask(r).(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode)
+		}
+		end := func(p int64, e int16) error {
+			r := kmsg.NewPtrEndTxnRequest()
+			r.TransactionalID, r.ProducerID, r.ProducerEpoch, r.Commit = txn, p, e, true
+			return kerr.ErrorForCode(ask(r).(*kmsg.EndTxnResponse).ErrorCode)
+		}
+		txnID, txnEpoch, err := init(ask, -1, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect := func(who string, wantProduce, wantFenced, wantNothing error) {
+			t.Helper()
+			if err := produce(50); !errors.Is(err, wantProduce) {
+				t.Errorf("%s: sequence 50: %v, want %v", who, err, wantProduce)
+			}
+			if err := add(txnID, txnEpoch+1); !errors.Is(err, wantFenced) {
+				t.Errorf("%s: AddPartitionsToTxn of the next epoch: %v, want %v", who, err, wantFenced)
+			}
+			if err := end(txnID, txnEpoch+1); !errors.Is(err, wantFenced) {
+				t.Errorf("%s: EndTxn of the next epoch: %v, want %v", who, err, wantFenced)
+			}
+			if _, _, err := init(ask, txnID, txnEpoch+1); !errors.Is(err, wantFenced) {
+				t.Errorf("%s: InitProducerId that goes on from the next epoch: %v, want %v", who, err, wantFenced)
+			}
+			if err := end(txnID, txnEpoch); !errors.Is(err, wantNothing) {
+				t.Errorf("%s: EndTxn of nothing: %v, want %v", who, err, wantNothing)
+			}
+		}
+		expect("those that lead", kerr.OutOfOrderSequenceNumber, kerr.ProducerFenced, kerr.InvalidTxnState)
+		for _, n := range nodes {
+			if n != old {
+				c.Net.Cut(old.Name(), n.Name())
+				c.Net.Cut(n.Name(), old.Name())
+			}
+		}
+		send(40) // which the successor takes
+		expect("those that were replaced and do not know it", kerr.NotLeaderForPartition, kerr.NotCoordinator, kerr.NotCoordinator)
+	})
+}
+
+// coordinatedBy gives a transactional id whose coordinator is the node.
+func coordinatedBy(t *testing.T, cl *kgo.Client, node int32) string {
+	t.Helper()
+	for i := range 1000 {
+		r := kmsg.NewPtrFindCoordinatorRequest()
+		r.CoordinatorType, r.CoordinatorKeys = 1, []string{fmt.Sprintf("txn-%d", i)}
+		if got := at(t, cl, 1, r).(*kmsg.FindCoordinatorResponse).Coordinators[0]; got.ErrorCode == 0 && got.NodeID == node {
+			return got.Key
+		}
+		time.Sleep(10 * time.Millisecond) // the topic may be being made
+	}
+	t.Fatalf("node %d coordinates none of 1000 ids", node)
+	return ""
 }

@@ -34,6 +34,8 @@ type Options struct {
 	PartitionFor func(id string, n int) wire.PartitionID
 	// Version is the finalised transaction.version, now.
 	Version func() state.Version
+	// Unsure reports whether this broker may have been replaced as a coordinator without its knowing. It must not block; nil: never.
+	Unsure func() bool
 	// Markers brings decided transactions to their partitions. The service owns it from here on.
 	Markers *marker.Sender
 	// Now is the clock; nil is time.Now.
@@ -59,6 +61,9 @@ type Service struct {
 
 // NewService makes a service without shards.
 func NewService(o Options) *Service {
+	if o.Unsure == nil {
+		o.Unsure = func() bool { return false }
+	}
 	s := &Service{o: o}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.rt = coord.New(coord.Options[*state.State]{
@@ -159,17 +164,32 @@ func code(err error) *kerr.Error {
 }
 
 // replied turns the outcome of an operation whose body is a state.Reply into one.
-func replied(body any, err *kerr.Error) state.Reply {
+func (s *Service) replied(body any, err *kerr.Error) state.Reply {
 	if err != nil {
 		return state.Reply{Err: err, Producer: state.NoProducer}
 	}
-	return body.(state.Reply)
+	r := body.(state.Reply)
+	if s.outdated(r.Err) {
+		return state.Reply{Err: kerr.NotCoordinator, Producer: state.NoProducer}
+	}
+	return r
+}
+
+// outdated reports whether a refusal rests on what this coordinator remembers of a producer, while it may have been replaced
+// without its knowing: its successor may have taken the producer further. What a coordinator accepts is in the log before it is
+// answered, which one that was replaced cannot write.
+func (s *Service) outdated(refusal *kerr.Error) bool {
+	switch refusal {
+	case kerr.ProducerFenced, kerr.InvalidProducerIDMapping, kerr.InvalidTxnState:
+		return s.o.Unsure()
+	}
+	return false
 }
 
 // withID runs o without a producer id and, if the decision wants one, draws one and runs it again.
 func (s *Service) withID(id string, o func(fresh wire.ProducerID) op, done func(state.Reply)) {
 	s.post(id, o(wire.NoProducer), func(body any, err *kerr.Error) {
-		r := replied(body, err)
+		r := s.replied(body, err)
 		if !r.NeedsID {
 			done(r)
 			return
@@ -184,7 +204,7 @@ func (s *Service) withID(id string, o func(fresh wire.ProducerID) op, done func(
 				done(state.Reply{Err: code, Producer: state.NoProducer})
 				return
 			}
-			s.post(id, o(fresh), func(body any, err *kerr.Error) { done(replied(body, err)) })
+			s.post(id, o(fresh), func(body any, err *kerr.Error) { done(s.replied(body, err)) })
 		})
 	})
 }
@@ -225,7 +245,7 @@ func (s *Service) AddPartitions(r state.AddRequest, done func(*kerr.Error)) {
 	s.post(r.ID, func(m *state.State, tok coord.Token, now time.Time) coord.Decision {
 		return m.AddPartitions(tok, now, r)
 	},
-		func(body any, err *kerr.Error) { done(replied(body, err).Err) })
+		func(body any, err *kerr.Error) { done(s.replied(body, err).Err) })
 }
 
 // Verify says which partitions are in a transaction.
@@ -236,7 +256,11 @@ func (s *Service) Verify(r state.AddRequest, done func(state.VerifyReply)) {
 				done(state.VerifyReply{Err: err})
 				return
 			}
-			done(body.(state.VerifyReply))
+			v := body.(state.VerifyReply)
+			if s.outdated(v.Err) || len(v.Missing) > 0 && s.o.Unsure() {
+				v = state.VerifyReply{Err: kerr.NotCoordinator}
+			}
+			done(v)
 		})
 }
 

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path"
 	"sync"
@@ -156,7 +157,8 @@ func (p *Partition) usableLocked() error { return p.broken }
 // reused when it has returned. epoch NoLeaderEpoch is the current one, anything else must be it.
 //
 // Errors: kerr.NotLeaderForPartition, FencedLeaderEpoch, UnknownLeaderEpoch, NotEnoughReplicas, ErrOffline and those of
-// log.AppendAsLeader.
+// log.AppendAsLeader; NotLeaderForPartition instead of one that rests on what the log knows of the producer, from a leader that
+// may have been replaced without its knowing.
 func (p *Partition) AppendAsLeader(v *log.Validated, epoch wire.LeaderEpoch, acks int16) (Appended, error) {
 	return p.append(v, epoch, acks, nil)
 }
@@ -203,7 +205,7 @@ func (p *Partition) appendAdmitted(v *log.Validated, epoch wire.LeaderEpoch, ack
 	}
 	if err != nil {
 		p.appendMu.Unlock()
-		return Appended{}, p.storageFailed(err)
+		return Appended{}, p.refused(err)
 	}
 	a := Appended{First: got.First, End: got.Last + 1, LogAppendTime: got.LogAppendTime, LogStart: got.LogStart, Duplicate: got.Duplicate}
 	if v.Batch.Transactional() {
@@ -224,6 +226,17 @@ func (p *Partition) appendAdmitted(v *log.Validated, epoch wire.LeaderEpoch, ack
 		p.tell(n)
 	}
 	return a, nil
+}
+
+// refused is the answer to a batch that the log has not taken. What a log knows of a producer ends where its leadership did: a
+// leader that may have been replaced without its knowing must not call wrong what may be right for its successor.
+func (p *Partition) refused(err error) error {
+	for _, of := range []error{kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.TransactionCoordinatorFenced} {
+		if errors.Is(err, of) && p.world.unsure() {
+			return fmt.Errorf("%w: this broker may have been replaced; its log says: %v", kerr.NotLeaderForPartition, err)
+		}
+	}
+	return p.storageFailed(err)
 }
 
 // openLog makes the directory and the log of a partition that gets its first record.
