@@ -30,15 +30,15 @@ func refusals() []time.Duration {
 	return []time.Duration{0, 10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}
 }
 
-// refused reports whether connect meets a machine on which nobody listens. It looks several times, and waits in between.
+// refused reports whether connect meets a machine on which nobody listens. It looks several times, and waits in between: a process
+// that ends may accept a connection, or reset it, before it refuses them.
 func refused(ctx context.Context, connect func(ctx context.Context) error) bool {
 	for _, wait := range refusals() {
 		if !pause(ctx, wait) {
 			return false
 		}
-		err := connect(ctx)
-		if err != nil {
-			return errors.Is(err, syscall.ECONNREFUSED)
+		if errors.Is(connect(ctx), syscall.ECONNREFUSED) {
+			return true
 		}
 	}
 	return false
@@ -87,7 +87,7 @@ func (c *Controller) SuspectLeader(id peer.ID) {
 	if leader, ok := c.Leader(); !ok || serverID(leader) != serverID(id) {
 		return
 	}
-	c.probes.run(&c.wg, probed{id.NodeID, true}, func() {
+	c.probes.run(&c.wg, probed{id: id.NodeID, leader: true}, func() {
 		leader, rank, ok := c.followed()
 		if !ok || serverID(leader) != serverID(id) {
 			return

@@ -29,6 +29,7 @@ func (c *Controller) raftConfig(logger *raftLogger) *raft.Config {
 	cfg.LocalID = serverID(c.self())
 	cfg.Logger = logger
 	cfg.MaxAppendEntries = 512
+	cfg.CommitTimeout = commitTimeout
 	cfg.TrailingLogs = trailingLogs
 	cfg.ShutdownOnRemove = false
 	cfg.NoLegacyTelemetry = true
@@ -42,6 +43,11 @@ func (c *Controller) raftConfig(logger *raftLogger) *raft.Config {
 	cfg.LeaderLeaseTimeout = timeout
 	return cfg
 }
+
+// commitTimeout is how long after its last entries, at least, raft tells a peer by itself what is committed; at most twice that. The pusher
+// has told it by then, so that this is for peers whom it could not reach, and every 50 ms, raft's default, is most of what an idle
+// controller does.
+const commitTimeout = 250 * time.Millisecond
 
 // timeout is how long a follower does without its leader.
 func (c *Controller) timeout() time.Duration {

@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// pusher tells peers at once what has been committed. By itself raft says so with its next entries, or 50 to 100 ms
+// pusher tells peers at once what has been committed. By itself raft says so with its next entries, or commitTimeout
 // later, and so long every other node would answer from an older image.
 //
 // What it sends is an ordinary AppendEntries without entries, whose previous entry and commit index are both the
@@ -113,7 +113,7 @@ func (p *pusher) request(index, term uint64) raft.AppendEntriesRequest {
 // itself has reached the slower peers.
 const (
 	firstRetry = 500 * time.Microsecond
-	lastRetry  = 64 * time.Millisecond // afterwards raft has told it
+	lastRetry  = 256 * time.Millisecond // afterwards raft has told it
 )
 
 // tell sends what comes by ch to one peer, until ch is closed. A peer that cannot be told learns it from raft.

@@ -151,7 +151,8 @@ type life struct {
 
 type beat struct {
 	waiting  int
-	answered time.Time // the last one
+	came     time.Time // the last one
+	answered time.Time // the last one that was
 }
 
 func (b *beats) begin(l life) {
@@ -164,6 +165,16 @@ func (b *beats) begin(l life) {
 		b.byID[l] = &beat{}
 	}
 	b.byID[l].waiting++
+	b.byID[l].came = time.Now()
+}
+
+// cameAfter reports whether a heartbeat of that life has come after t. One that came before and is answered later is no sign of
+// life: its broker may have died meanwhile.
+func (b *beats) cameAfter(l life, t time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	one := b.byID[l]
+	return one != nil && one.came.After(t)
 }
 
 func (b *beats) end(l life) {
@@ -200,31 +211,51 @@ func (b *beats) note(l *liveness, now time.Time) {
 // probes are the nodes that are being looked for.
 type probes struct {
 	mu     sync.Mutex
-	busy   map[probed]bool
+	busy   map[probed]func() // what to do after the look that is under way; nil: nothing
 	closed bool
 }
 
-// probed is one of them: as a broker, or as the leader of the metadata.
+// probed is one of them: a life as a broker, or the leader of the metadata.
 type probed struct {
 	id     wire.BrokerID
+	epoch  wire.BrokerEpoch // of a broker
 	leader bool
 }
 
-// run runs look on a goroutine of wg, unless the node is being looked for already or the probes are closed.
+// run runs look on a goroutine of wg, unless the probes are closed. While the node is being looked for already, look is run after that:
+// what was seen before another connection broke says nothing of it. Of several that wait the last one runs.
 func (p *probes) run(wg *sync.WaitGroup, id probed, look func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.busy[id] {
+	if p.closed {
+		return
+	}
+	if _, busy := p.busy[id]; busy {
+		p.busy[id] = look
 		return
 	}
 	if p.busy == nil {
-		p.busy = map[probed]bool{}
+		p.busy = map[probed]func(){}
 	}
-	p.busy[id] = true
+	p.busy[id] = nil
 	wg.Go(func() {
-		defer p.end(id)
-		look()
+		for ; look != nil; look = p.next(id) {
+			look()
+		}
 	})
+}
+
+// next is what to do after a look at the node; nil if nothing, and then the node is being looked for no more.
+func (p *probes) next(id probed) func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	look := p.busy[id]
+	if look == nil || p.closed {
+		delete(p.busy, id)
+		return nil
+	}
+	p.busy[id] = nil
+	return look
 }
 
 // close lets none begin any more; those under way are the wait group's.
@@ -232,12 +263,6 @@ func (p *probes) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-}
-
-func (p *probes) end(id probed) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.busy, id)
 }
 
 // Suspect is called when the connection breaks on which a broker sends its heartbeats. The broker is looked for: if its
@@ -248,7 +273,7 @@ func (c *Controller) Suspect(id wire.BrokerID, epoch wire.BrokerEpoch) {
 		return
 	}
 	since := time.Now()
-	c.probes.run(&c.wg, probed{id: id}, func() {
+	c.probes.run(&c.wg, probed{id: id, epoch: epoch}, func() {
 		b, ok := c.committed().Broker(id)
 		if !ok || b.Epoch != epoch || b.Fenced {
 			return
@@ -264,7 +289,7 @@ func (c *Controller) Suspect(id wire.BrokerID, epoch wire.BrokerEpoch) {
 			if err != nil || b.Fenced {
 				return nil, err
 			}
-			if s := c.sessions.sessions[id]; s != nil && s.epoch == epoch && s.heard.After(since) {
+			if c.beats.cameAfter(life{id, epoch}, since) {
 				return nil, nil
 			}
 			fenced = true

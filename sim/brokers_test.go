@@ -166,6 +166,27 @@ func TestQuorumFencesBrokers(t *testing.T) {
 	})
 }
 
+// A broker that dies while it is looked for is looked for again: what was seen of it before, and that it was heard then, counts no more.
+func TestQuorumLooksForTheDeadAgain(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		q := NewQuorum(t, seed)
+		brokers := withBrokers(t, q)
+		b, leader := brokers[0], q.Leader(time.Minute).Controller()
+		b.cancel()
+		leader.Suspect(b.id, b.epoch)
+		time.Sleep(100 * time.Millisecond)
+		if _, err := leader.Heartbeat(t.Context(), raftctl.Heartbeat{ID: b.id, Epoch: b.epoch, Offset: leader.Image().Offset()}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		b.host.Kill()
+		leader.Suspect(b.id, b.epoch)
+		if d := b.untilFenced(t, time.Minute); d > 200*time.Millisecond {
+			t.Errorf("a broker whose machine refuses connections was fenced after %v", d)
+		}
+	})
+}
+
 // A controller that takes over fences nobody who is there, and finds at once who died with its predecessor (C16).
 func TestQuorumFailoverFencesOnlyTheDead(t *testing.T) {
 	eachSeed(t, func(t *testing.T, seed uint64) {
