@@ -22,6 +22,8 @@ const (
 	standApart = 100 * time.Millisecond
 	// silenceTick is how often a follower looks how long its leader has been silent.
 	silenceTick = electionTimeout / 20
+	// ownTick is how often a node that leads looks whether it still does: it has nobody to listen to.
+	ownTick = electionTimeout / 5
 )
 
 // refusals are the waits before each look at a node whose connection broke: a process that ends may still have had its
@@ -118,6 +120,12 @@ func (c *Controller) watchLeader() {
 		case <-c.stop:
 			return
 		}
+		if c.raft.State() == raft.Leader {
+			ticker.Reset(ownTick)
+			before = time.Time{} // the time of its own leadership is no leader's silence
+			continue
+		}
+		ticker.Reset(silenceTick)
 		last := c.raft.LastContact()
 		if !before.IsZero() && last.After(before) && c.raft.State() == raft.Follower {
 			c.metrics.leaderSilence.Observe(last.Sub(before).Seconds())

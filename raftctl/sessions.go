@@ -69,7 +69,7 @@ func (w *watch) stop() {
 }
 
 // breathTick is how often the decide loop makes sure that it runs.
-const breathTick = 50 * time.Millisecond
+const breathTick = 100 * time.Millisecond
 
 // breathe takes the time that this process did not run off every session: a machine that is out of breath would else take
 // everybody for dead.
