@@ -28,8 +28,8 @@ LDFLAGS  := -s -w
 COMPAT   := KAJA_COMPAT=1 KAJA_COMPAT_TARGET=$(TARGET) KAJA_COMPAT_BINARY=$(ROOT)/bin/kaja KAJA_COMPAT_LOGS=$(ROOT)/build/compat-logs
 
 # The table of docs/compatibility.md, from what the runs left in build/: a run that begins keeps what the one before it printed, so that
-# runs of some tests each (RUN=) add up. The last result of a test counts; `make clean` forgets them all.
-TABLE := $(GO) run ./compat-tests/table -kaja 'build/compat-kaja*.txt,build/clients-kaja*.txt' -kafka 'build/compat-kafka*.txt,build/clients-kafka*.txt'
+# runs of some tests each (RUN=) add up, on what the document has. The last result of a test counts.
+TABLE := $(GO) run ./compat-tests/table -before docs/compatibility.md -kaja 'build/compat-kaja*.txt,build/clients-kaja*.txt' -kafka 'build/compat-kafka*.txt,build/clients-kafka*.txt'
 KEEP   = mkdir -p build; f=build/$(1); [ ! -e $$f.txt ] || mv $$f.txt $$f-$$(date -u -r $$f.txt +%Y%m%dT%H%M%SZ).txt
 
 # Of a foreign test's many lines, those that tell how far it is and what went wrong.
@@ -148,7 +148,8 @@ clients: build compat-install ## run foreign Go clients (own module) against kaj
 	cd compat-tests/clients && $(COMPAT) $(GO) test -v -count=$(COUNT) -timeout $(TIMEOUT) -run '$(RUN)' ./... | tee $(ROOT)/build/clients-$(TARGET).txt | $(PROGRESS)
 
 compatibility: ## write docs/compatibility.md from what make compat and make clients printed (with TARGET=kafka, too)
-	$(TABLE) | tee docs/compatibility.md
+	$(TABLE) >build/compatibility.md
+	cp build/compatibility.md docs/compatibility.md
 
 cover: ## test coverage in build/cover.html
 	mkdir -p build

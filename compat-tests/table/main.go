@@ -1,9 +1,10 @@
 // Command table turns what the compatibility tests printed into docs/compatibility.md: which client, in which version, did what,
 // and how it ended on kaja and on Kafka 4.4. "make compat" and "make clients" leave their output in build/ and run it.
 //
-//	table -kaja 'build/compat-kaja*.txt,build/clients-kaja*.txt' -kafka 'build/compat-kafka*.txt,build/clients-kafka*.txt'
+//	table -before docs/compatibility.md -kaja 'build/compat-kaja*.txt,build/clients-kaja*.txt' -kafka 'build/compat-kafka*.txt,build/clients-kafka*.txt'
 //
-// Each file is a run. A run may be of a few tests only: of a test that several have, the last one counts.
+// Each file is a run. A run may be of a few tests only: of a test that several have, the last one counts, and where nothing ran
+// the document of before has the word, as long as the same was done with the same version of the client.
 package main
 
 import (
@@ -21,7 +22,17 @@ import (
 func main() {
 	kaja := flag.String("kaja", "", "`patterns` of files with the output of the tests on kaja, the last run last, separated by commas")
 	kafka := flag.String("kafka", "", "the same on Kafka 4.4")
+	before := flag.String("before", "", "the document as it is, for what did not run this time")
 	flag.Parse()
+	var known document
+	if *before != "" {
+		data, err := os.ReadFile(*before)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "table: read what is known:", err)
+			os.Exit(1)
+		}
+		known = parse(string(data))
+	}
 	var runs [2][]string
 	for i, patterns := range []string{*kaja, *kafka} {
 		var err error
@@ -30,7 +41,7 @@ func main() {
 			os.Exit(1)
 		}
 	}
-	fmt.Print(page(runs[0], runs[1]))
+	fmt.Print(page(known, runs[0], runs[1]))
 }
 
 // read gives what is in each file that a pattern matches, in the order of the names; a pattern that matches none was not run.
@@ -61,6 +72,8 @@ type row struct {
 
 // resultLine is the end of a test or a subtest.
 var resultLine = regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): (\S+) \(`)
+
+const notRun = "not run"
 
 // ends says how often a test ended one way and the other.
 type ends struct{ passed, failed int }
@@ -98,7 +111,7 @@ func result(tests string, runs []string) string {
 	case passed > 0:
 		return "pass"
 	}
-	return "not run"
+	return notRun
 }
 
 // versionsLine is what the matrix prints of a client: the APIs and versions that the broker saw.
@@ -126,7 +139,7 @@ func versions(runs []string) (names []string, seen map[string]map[string][]int) 
 	return names, seen
 }
 
-func page(kaja, kafka []string) string {
+func page(known document, kaja, kafka []string) string {
 	var b strings.Builder
 	b.WriteString("<!-- Written by \"make compatibility\" from the output of the tests; do not edit. -->\n\n# Compatibility\n\n" +
 		"What ran against kaja, on one node that is killed and started again under the client, and on three of which one is killed (-9) in\n" +
@@ -134,14 +147,25 @@ func page(kaja, kafka []string) string {
 		"lines against both and compares what they print. n/a: the client itself has no such thing.\n\n" +
 		"| client or tool | version | what ran | kaja, one node | kaja, three nodes | Kafka 4.4, one node | Kafka 4.4, three nodes |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
-		one, three := result(r.one, kafka), result(r.three, kafka)
+		cells := [4]string{result(r.one, kaja), result(r.three, kaja), result(r.one, kafka), result(r.three, kafka)}
 		if r.reference {
-			one, three = "compared", "–"
+			cells[2], cells[3] = "compared", "–"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.client, r.version, r.what, result(r.one, kaja), result(r.three, kaja), one, three)
+		if old, ok := known.cells[[3]string{r.client, r.version, r.what}]; ok {
+			for i := range cells {
+				if cells[i] == notRun {
+					cells[i] = old[i]
+				}
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.client, r.version, r.what, strings.Join(cells[:], " | "))
 	}
 	b.WriteString("\n## API versions\nWhat kaja saw of each client of the matrix.\n\n| client | APIs and versions |\n|---|---|\n")
 	names, seen := versions(kaja)
+	lines := maps.Clone(known.versions)
+	if lines == nil {
+		lines = map[string]string{}
+	}
 	for _, name := range names {
 		var parts []string
 		for _, api := range slices.Sorted(maps.Keys(seen[name])) {
@@ -151,7 +175,10 @@ func page(kaja, kafka []string) string {
 			}
 			parts = append(parts, api+" "+strings.Join(list, "+"))
 		}
-		fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(parts, ", "))
+		lines[name] = strings.Join(parts, ", ")
+	}
+	for _, name := range slices.Sorted(maps.Keys(lines)) {
+		fmt.Fprintf(&b, "| %s | %s |\n", name, lines[name])
 	}
 	return b.String()
 }

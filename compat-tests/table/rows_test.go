@@ -100,3 +100,30 @@ func TestVersionsAreJoined(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// Where nothing ran, the document as it is has the word, if it is of the same version; what ran replaces it.
+func TestWhatDidNotRunStays(t *testing.T) {
+	was := page(document{}, []string{"--- PASS: TestMatrix/kcat/one (1s)\n--- PASS: TestMatrix/kafkajs/one (1s)\nAPI versions of kcat: Fetch 11\nAPI versions of kafkajs: Fetch 4\n"},
+		[]string{"--- FAIL: TestMatrix/kcat/three (1s)\n"})
+	if got := page(parse(was), nil, nil); got != was {
+		t.Errorf("nothing ran, and the document has changed:\n%s\nwas\n%s", got, was)
+	}
+	got := page(parse(was), []string{"--- FAIL: TestMatrix/kcat/one (1s)\nAPI versions of kcat: Fetch 12\n"}, []string{"--- PASS: TestMatrix/kcat/three (1s)\n"})
+	for what, want := range map[string]string{
+		"kcat": "| 0 of 1 pass | not run | not run | pass |", "kafkajs": "| pass | not run | not run | not run |",
+	} {
+		i := strings.Index(got, "\n| "+what+" |")
+		if line, _, _ := strings.Cut(got[i+1:], "\n"); !strings.HasSuffix(line, want) {
+			t.Errorf("%s, want it to end with %s", line, want)
+		}
+	}
+	for _, want := range []string{"\n| kcat | Fetch 12 |\n", "\n| kafkajs | Fetch 4 |\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no line %q in\n%s", want, got)
+		}
+	}
+	older := parse(strings.ReplaceAll(was, "| kcat | 1.7 |", "| kcat | 1.6 |"))
+	if got := page(older, nil, nil); strings.Contains(got, "| kcat | 1.7 | ") && !strings.Contains(got, "n/a: offsets in transactions, admin | not run | not run | not run | not run |") {
+		t.Error("what another version did counts for this one")
+	}
+}
