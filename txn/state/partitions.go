@@ -47,7 +47,12 @@ func (s *State) AddPartitions(tok coord.Token, now time.Time, r AddRequest) coor
 		return refuse(tok, refusal)
 	}
 	if t.Status == Ongoing && t.holds(r.Partitions) {
-		return answer(tok, Reply{Producer: r.Producer})
+		d := answer(tok, Reply{Producer: r.Producer})
+		if !r.Client.Bumps() {
+			// As in EndTxn: under v1 a coordinator that was replaced would take the next transaction for the one that it knows.
+			d.Batch = t.write(r.Cluster, now).Batch
+		}
+		return d
 	}
 	n := t.next(Ongoing, now.UnixMilli())
 	n.Client = r.Client
