@@ -107,9 +107,15 @@ func Start(ctx context.Context, cfg Config) (*Load, error) {
 	return l, nil
 }
 
+// probePatience is how long a probe waits for a connection or an answer to what needs no time; twice that for an acknowledgement. Then it
+// asks another node who leads.
+const probePatience = 200 * time.Millisecond
+
 // begin starts the workers; those that produce end with produce, those that read with ctx.
 func (l *Load) begin(ctx, produce context.Context) error {
-	cl, err := l.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	// The probes measure the nodes, not how long a client waits for one that is silent.
+	cl, err := l.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DialTimeout(probePatience), kgo.RequestTimeoutOverhead(probePatience),
+		kgo.ProduceRequestTimeout(probePatience))
 	if err != nil {
 		return err
 	}
