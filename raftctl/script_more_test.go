@@ -69,6 +69,9 @@ func (s *scripted) runMore(t *testing.T, td *datadriven.TestData, id wire.Broker
 		var members []Member
 		for b := range s.img.Brokers() {
 			members = append(members, Member{ID: peer.ID{NodeID: b.ID, DirectoryID: wire.UUID{15: byte(b.ID)}}, Voter: b.ID < 3})
+			if b.ID == wire.BrokerID(num(t, td, "wiped", -1)) {
+				members = append(members, Member{ID: peer.ID{NodeID: b.ID, DirectoryID: b.LogDirs[0]}})
+			}
 		}
 		q := s.live.quorum(s.img, id, members, now)
 		said := fmt.Sprintf("leader=%d end=%d\n", q.Leader, q.End)
