@@ -71,6 +71,7 @@ type Node struct {
 	faults   func(fs *faultfs.FS) // see FaultyDisk
 	starts   uint64
 	broker   *broker.Broker
+	metrics  prometheus.Gatherer // of the broker that was started last
 	logger   *slog.Logger
 }
 
@@ -118,6 +119,7 @@ func (n *Node) Start(ctx context.Context) error {
 	}
 	n.starts++
 	p, reg := n.host.Boot(), prometheus.NewRegistry()
+	n.metrics = reg
 	b, err := broker.New(broker.Env{
 		FS: n.diskOf(), Listen: p.Listen, Dial: p.Dial, Wall: time.Now, Seed: mix(n.cluster.seed, n.host.seed(), n.starts) | 1,
 		Hostname: func() (string, error) { return n.host.name, nil },
