@@ -148,7 +148,7 @@ clients: build compat-install ## run foreign Go clients (own module) against kaj
 	cd compat-tests/clients && $(COMPAT) $(GO) test -v -count=$(COUNT) -timeout $(TIMEOUT) -run '$(RUN)' ./... | tee $(ROOT)/build/clients-$(TARGET).txt | $(PROGRESS)
 
 compatibility: ## write docs/compatibility.md from what make compat and make clients printed (with TARGET=kafka, too)
-	$(TABLE) >build/compatibility.md
+	mkdir -p build && $(TABLE) >build/compatibility.md
 	cp build/compatibility.md docs/compatibility.md
 
 cover: ## test coverage in build/cover.html

@@ -71,9 +71,10 @@ func (i *injector) tell(id raft.ServerID, target raft.ServerAddress, req *raft.A
 	if err := i.fit(); err != nil {
 		return err
 	}
+	asked := time.Now()
 	err := i.NetworkTransport.AppendEntries(id, target, req, resp)
-	if err == nil {
-		i.heard.note(id, time.Now())
+	if err == nil && resp.Term == req.Term {
+		i.heard.note(id, asked, time.Now())
 	}
 	return err
 }

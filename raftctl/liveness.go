@@ -32,6 +32,9 @@ type HeartbeatReply struct {
 	// Metadata is up to where the metadata was committed when it was answered, everything that was decided before the heartbeat among
 	// it: who has not applied that much knows less than the controller did. NoOffset from a controller that does not tell.
 	Metadata wire.Offset
+	// Since is for how long the controller has had no word of a majority of the voters that it still leads, counted from when it asked
+	// them: it may have been replaced for a part of it. 0 from one that does not tell.
+	Since time.Duration
 }
 
 // liveness is what the active controller knows of the brokers' sessions. It belongs to one stint of leading, and is

@@ -62,6 +62,23 @@ func (c *Controller) Members() ([]Member, error) {
 	return out, nil
 }
 
+// sinceMajority is how long ago this node asked what a majority of the voters has answered as its followers. A node that neither leads nor
+// has done so lately gets a long time.
+func (c *Controller) sinceMajority() time.Duration {
+	now := time.Now()
+	members, err := c.Members()
+	if err != nil {
+		return now.Sub(time.Time{})
+	}
+	var others []wire.BrokerID
+	for _, m := range members {
+		if m.Voter && serverID(m.ID) != serverID(c.self()) {
+			others = append(others, m.ID.NodeID)
+		}
+	}
+	return now.Sub(c.inject.heard.majority(others, now))
+}
+
 // Admit says whether a node that has proven who it is may open a raft stream. Members may. To a node that is no member itself,
 // because it has never been one or was taken out, every node may, since it waits to be added; and to one that knows of no
 // leader, since it may have been away while the others changed: who leads now may be a node that it has never heard of. Raft's

@@ -38,15 +38,16 @@ func (c *Controller) raftConfig(logger *raftLogger) *raft.Config {
 	// Above what hasten sets.
 	timeout := c.timeout()
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout = timeout+time.Millisecond, timeout+time.Millisecond
-	// Nothing rests on a deposed leader knowing that it is one: what counts is committed, and entries of an earlier controller
-	// have no effect. A shorter lease would only end leaderships on a machine that is out of breath.
+	// Nothing rests on a deposed leader knowing that it is one: what counts is committed, entries of an earlier controller
+	// have no effect, and brokers are told how old its word is (HeartbeatReply.Since). A shorter lease would only end leaderships
+	// on a machine that is out of breath.
 	cfg.LeaderLeaseTimeout = timeout
 	return cfg
 }
 
-// commitTimeout is how long after its last entries, at least, raft tells a peer by itself what is committed; at most twice that. The pusher
-// has told it by then, so that this is for peers whom it could not reach, and every 50 ms, raft's default, is most of what an idle
-// controller does.
+// commitTimeout is how long after its last entries, at least, raft tells a peer by itself what is committed, and sends it what it has missed; at
+// most twice that. The pusher has told it by then, so that this is for peers whom it could not reach, and every 50 ms, raft's
+// default, is a third of what an idle controller does.
 const commitTimeout = 250 * time.Millisecond
 
 // timeout is how long a follower does without its leader.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -111,122 +112,186 @@ func TestCutOffLeaderSendsNobodyBack(t *testing.T) {
 }
 
 // Nor does it call a producer wrong: what its successor has taken of the producer may make right what looks wrong here. So does a
-// transaction coordinator that was cut off and replaced; it confirms nothing either. Both say that they may lead no more, where those that lead refuse (R14, C17).
+// transaction coordinator that was cut off and replaced; it adds nothing to a transaction either. Both say that they may lead no more,
+// from the moment at which others lead, where those that lead refuse; the controller's own node, which goes on answering itself for
+// as long as it takes itself for the controller, too (R14, C17).
 func TestCutOffLeaderCallsNobodyWrong(t *testing.T) {
-	eachSeed(t, func(t *testing.T, seed uint64) {
-		c := NewCluster(t, seed)
-		nodes := startThree(t, c, "min.insync.replicas=2", "transaction.state.log.num.partitions=12")
-		replicated(t, c, "t", 1, nil)
-		whole(t, c, "t", 30*time.Second)
-		producer, err := c.Client("producer", kgo.RecordPartitioner(kgo.ManualPartitioner()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer producer.Close()
-		send := func(n int) {
-			for range n {
-				if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Value: []byte("v")}).FirstErr(); err != nil {
-					t.Fatal(err)
+	for name, controllers := range map[string]bool{"the controller's node": true, "another node": false} {
+		t.Run(name, func(t *testing.T) {
+			eachSeed(t, func(t *testing.T, seed uint64) {
+				w := newWronged(t, seed, controllers)
+				w.expect("those that lead", kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch, kerr.ProducerFenced)
+				if err := w.end(0); !errors.Is(err, kerr.InvalidTxnState) {
+					t.Errorf("EndTxn of nothing: %v", err)
 				}
-			}
-		}
-		send(10)
-		id, epoch, err := producer.ProducerID(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := kmsg.NewPtrMetadataRequest()
-		m.Topics = []kmsg.MetadataRequestTopic{{Topic: kmsg.StringPtr("t")}}
-		leader := at(t, producer, 1, m).(*kmsg.MetadataResponse).Topics[0].Partitions[0].Leader
-		old := nodes[leader-1]
-		txn := coordinatedBy(t, producer, leader)
+				for range 2 {
+					if err := w.add(0); err != nil {
+						t.Errorf("AddPartitionsToTxn: %v", err)
+					}
+				}
+				w.cutOff()
+				for range 300 {
+					w.expect("those that were replaced", kerr.NotLeaderForPartition, kerr.NotLeaderForPartition, kerr.NotCoordinator)
+					time.Sleep(5 * time.Millisecond)
+				}
+				if err := w.add(0); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("a coordinator that was replaced is asked to add a partition that it has: %v, want no answer while its record is in doubt", err)
+				}
+			})
+		})
+	}
+}
 
-		asker, err := c.Client("asker", kgo.SeedBrokers(old.Addr()), kgo.MaxVersions(kversion.V3_0_0()))
-		if err != nil {
-			t.Fatal(err)
+// wronged are a leader that is the coordinator of a transaction, too, and those who ask it.
+type wronged struct {
+	t     *testing.T
+	c     *Cluster
+	nodes []*Node
+	old   *Node
+
+	asker *kgo.Client // asks old
+	other *kgo.Client // asks the others
+	peer  int         // the id of one of them
+	part  int32       // of the topic t, which old leads
+
+	plain, txn wire.ProducerID
+	epoch      [2]wire.ProducerEpoch // of plain and of txn
+	txnID      string
+}
+
+func newWronged(t *testing.T, seed uint64, controllers bool) *wronged {
+	w := &wronged{t: t, c: NewCluster(t, seed), part: -1}
+	w.nodes = startThree(t, w.c, "min.insync.replicas=2", "transaction.state.log.num.partitions=12")
+	replicated(t, w.c, "t", 3, nil)
+	whole(t, w.c, "t", 30*time.Second)
+	var err error
+	if w.other, err = w.c.Client("producer", kgo.RecordPartitioner(kgo.ManualPartitioner())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.other.Close)
+	for _, p := range at(t, w.other, 1, metadataOf("t")).(*kmsg.MetadataResponse).Topics[0].Partitions {
+		if w.nodes[p.Leader-1].controller().Leading() == controllers {
+			w.old, w.part = w.nodes[p.Leader-1], p.Partition
+			w.peer = int(p.Leader)%3 + 1
+			w.txnID = coordinatedBy(t, w.other, p.Leader)
 		}
-		defer asker.Close()
-		ask := func(r kmsg.Request) kmsg.Response {
-			resp, err := asker.SeedBrokers()[0].Request(t.Context(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return resp
+	}
+	if w.old == nil {
+		t.Fatal("no node that leads a partition is what is looked for")
+	}
+	if w.asker, err = w.c.Client("asker", kgo.SeedBrokers(w.old.Addr()), kgo.MaxVersions(kversion.V3_0_0()), kgo.RetryTimeout(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.asker.Close)
+	if err := w.other.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Partition: w.part, Value: []byte("v")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	id, epoch, err := w.other.ProducerID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := w.init(-1, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.plain, w.txn = wire.ProducerID(id), wire.ProducerID(first.ProducerID)
+	w.epoch = [2]wire.ProducerEpoch{wire.ProducerEpoch(epoch), wire.ProducerEpoch(first.ProducerEpoch)}
+	return w
+}
+
+// cutOff takes the node from the others, and returns as soon as these say who leads instead.
+func (w *wronged) cutOff() {
+	for _, n := range w.nodes {
+		if n != w.old {
+			w.c.Net.Cut(w.old.Name(), n.Name())
+			w.c.Net.Cut(n.Name(), w.old.Name())
 		}
-		produce := func(sequence int32) error {
-			b := batch.NewBuilder(batch.Spec{LeaderEpoch: wire.NoLeaderEpoch,
-				Producer: &batch.Producer{ID: wire.ProducerID(id), Epoch: wire.ProducerEpoch(epoch), Sequence: sequence}})
-			b.Add(batch.NewRecord{Timestamp: time.Now().UnixMilli(), Value: []byte("v")})
-			records, _, err := b.Build(nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := kmsg.NewPtrProduceRequest()
-			r.Acks, r.TimeoutMillis = -1, 1000
-			r.Topics = []kmsg.ProduceRequestTopic{{Topic: "t", Partitions: []kmsg.ProduceRequestTopicPartition{{Records: records}}}}
-			return kerr.ErrorForCode(ask(r).(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
-		}
-		init := func(to func(kmsg.Request) kmsg.Response, p int64, e int16) (int64, int16, error) {
-			r := kmsg.NewPtrInitProducerIDRequest()
-			r.TransactionalID, r.TransactionTimeoutMillis, r.ProducerID, r.ProducerEpoch = &txn, 60000, p, e
-			got := to(r).(*kmsg.InitProducerIDResponse)
-			return got.ProducerID, got.ProducerEpoch, kerr.ErrorForCode(got.ErrorCode)
-		}
-		add := func(p int64, e int16) error {
-			r := kmsg.NewPtrAddPartitionsToTxnRequest()
-			r.TransactionalID, r.ProducerID, r.ProducerEpoch = txn, p, e
-			r.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "t", Partitions: []int32{0}}}
-			resp, err := asker.SeedBrokers()[0].Request(t.Context(), r)
-			if err != nil {
-				return err // nobody answers
-			}
-			return kerr.ErrorForCode(resp.(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode)
-		}
-		end := func(p int64, e int16) error {
-			r := kmsg.NewPtrEndTxnRequest()
-			r.TransactionalID, r.ProducerID, r.ProducerEpoch, r.Commit = txn, p, e, true
-			return kerr.ErrorForCode(ask(r).(*kmsg.EndTxnResponse).ErrorCode)
-		}
-		txnID, txnEpoch, err := init(ask, -1, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		expect := func(who string, wantProduce, wantFenced error) {
-			t.Helper()
-			if err := produce(50); !errors.Is(err, wantProduce) {
-				t.Errorf("%s: sequence 50: %v, want %v", who, err, wantProduce)
-			}
-			if err := add(txnID, txnEpoch+1); !errors.Is(err, wantFenced) {
-				t.Errorf("%s: AddPartitionsToTxn of the next epoch: %v, want %v", who, err, wantFenced)
-			}
-			if err := end(txnID, txnEpoch+1); !errors.Is(err, wantFenced) {
-				t.Errorf("%s: EndTxn of the next epoch: %v, want %v", who, err, wantFenced)
-			}
-			if _, _, err := init(ask, txnID, txnEpoch+1); !errors.Is(err, wantFenced) {
-				t.Errorf("%s: InitProducerId that goes on from the next epoch: %v, want %v", who, err, wantFenced)
-			}
-		}
-		expect("those that lead", kerr.OutOfOrderSequenceNumber, kerr.ProducerFenced)
-		if err := end(txnID, txnEpoch); !errors.Is(err, kerr.InvalidTxnState) {
-			t.Errorf("EndTxn of nothing: %v", err)
-		}
-		for range 2 {
-			if err := add(txnID, txnEpoch); err != nil {
-				t.Errorf("AddPartitionsToTxn: %v", err)
+	}
+	leader := func() int32 {
+		for _, p := range at(w.t, w.other, w.peer, metadataOf("t")).(*kmsg.MetadataResponse).Topics[0].Partitions {
+			if p.Partition == w.part {
+				return p.Leader
 			}
 		}
-		for _, n := range nodes {
-			if n != old {
-				c.Net.Cut(old.Name(), n.Name())
-				c.Net.Cut(n.Name(), old.Name())
-			}
+		return -1
+	}
+	for before := leader(); leader() == before; time.Sleep(time.Millisecond) {
+	}
+}
+
+func (w *wronged) ask(r kmsg.Request) (kmsg.Response, error) {
+	return w.asker.SeedBrokers()[0].Request(w.t.Context(), r)
+}
+
+// produce sends a batch of the plain producer, or of the transaction's, whose epoch is newer by that much.
+func (w *wronged) produce(txn bool, newer wire.ProducerEpoch, sequence int32) error {
+	p := &batch.Producer{ID: w.plain, Epoch: w.epoch[0] + newer, Sequence: sequence}
+	r := kmsg.NewPtrProduceRequest()
+	r.Acks, r.TimeoutMillis = -1, 1000
+	if txn {
+		p.ID, p.Epoch, r.TransactionID = w.txn, w.epoch[1]+newer, &w.txnID
+	}
+	b := batch.NewBuilder(batch.Spec{LeaderEpoch: wire.NoLeaderEpoch, Transactional: txn, Producer: p})
+	b.Add(batch.NewRecord{Timestamp: time.Now().UnixMilli(), Value: []byte("v")})
+	records, _, err := b.Build(nil, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.Topics = []kmsg.ProduceRequestTopic{{Topic: "t", Partitions: []kmsg.ProduceRequestTopicPartition{{Partition: w.part, Records: records}}}}
+	resp, err := w.ask(r)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode)
+}
+
+func (w *wronged) init(id int64, epoch int16) (*kmsg.InitProducerIDResponse, error) {
+	r := kmsg.NewPtrInitProducerIDRequest()
+	r.TransactionalID, r.TransactionTimeoutMillis, r.ProducerID, r.ProducerEpoch = &w.txnID, 60000, id, epoch
+	resp, err := w.ask(r)
+	if err != nil {
+		return nil, err
+	}
+	got := resp.(*kmsg.InitProducerIDResponse)
+	return got, kerr.ErrorForCode(got.ErrorCode)
+}
+
+func (w *wronged) add(newer wire.ProducerEpoch) error {
+	r := kmsg.NewPtrAddPartitionsToTxnRequest()
+	r.TransactionalID, r.ProducerID, r.ProducerEpoch = w.txnID, int64(w.txn), int16(w.epoch[1]+newer)
+	r.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "t", Partitions: []int32{w.part}}}
+	resp, err := w.ask(r)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode)
+}
+
+func (w *wronged) end(newer wire.ProducerEpoch) error {
+	r := kmsg.NewPtrEndTxnRequest()
+	r.TransactionalID, r.ProducerID, r.ProducerEpoch, r.Commit = w.txnID, int64(w.txn), int16(w.epoch[1]+newer), true
+	resp, err := w.ask(r)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(resp.(*kmsg.EndTxnResponse).ErrorCode)
+}
+
+// expect asks for what only a successor may know: a later sequence, a newer epoch.
+func (w *wronged) expect(who string, sequence, writer, fenced error) {
+	w.t.Helper()
+	check := func(what string, got, want error) {
+		w.t.Helper()
+		if !errors.Is(got, want) {
+			w.t.Errorf("%s: %s: %v, want %v", who, what, got, want)
 		}
-		send(40) // which the successor takes
-		expect("those that were replaced and do not know it", kerr.NotLeaderForPartition, kerr.NotCoordinator)
-		if err := add(txnID, txnEpoch); err == nil {
-			t.Error("a coordinator that was replaced says that a partition is in the transaction")
-		}
-	})
+	}
+	check("sequence 50", w.produce(false, 0, 50), sequence)
+	check("a transaction's batch of the next epoch", w.produce(true, 1, 0), writer)
+	check("AddPartitionsToTxn of the next epoch", w.add(1), fenced)
+	check("EndTxn of the next epoch", w.end(1), fenced)
+	_, err := w.init(int64(w.txn), int16(w.epoch[1])+1)
+	check("InitProducerId that goes on from the next epoch", err, fenced)
 }
 
 // coordinatedBy gives a transactional id whose coordinator is the node.

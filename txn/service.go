@@ -176,7 +176,7 @@ func (s *Service) replied(body any, err *kerr.Error) state.Reply {
 }
 
 // outdated reports whether a refusal rests on what this coordinator remembers of a producer, while it may have been replaced
-// without its knowing: its successor may have taken the producer further. What a coordinator accepts is in the log before it is
+// without its knowing: its successor may have taken the producer further. What it does for a producer is in the log before it is
 // answered, which one that was replaced cannot write.
 func (s *Service) outdated(refusal *kerr.Error) bool {
 	switch refusal {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,6 +98,7 @@ type txnsOf struct {
 	t       *testing.T
 	log     *stateLog
 	epoch   wire.LeaderEpoch
+	unsure  atomic.Bool
 	mu      sync.Mutex
 	markers []string
 }
@@ -116,6 +118,7 @@ func newTxns(t *testing.T) *txnsOf {
 		NewProducerID: func(context.Context) (wire.ProducerID, error) { next++; return next, nil },
 		NumPartitions: func() int { return 1 }, PartitionFor: func(string, int) wire.PartitionID { return 0 },
 		Version: func() state.Version { return state.V2 },
+		Unsure:  k.unsure.Load,
 		Markers: marker.New(marker.Options{
 			Leader:      func(wire.TopicPartition) (wire.BrokerID, bool) { return 1, true },
 			BrokerEpoch: func() wire.BrokerEpoch { return 1 },
@@ -257,6 +260,62 @@ func TestUnknownOutcome(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A coordinator that may have been replaced refuses nobody by what it remembers: its successor may know better. What makes a client
+// ask again, and what is wrong with the request itself, it says as before.
+func TestUnsureCoordinatorRefusesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newTxns(t)
+		defer k.Close()
+		p := k.begin("tx", state.V0)
+		newer, other := state.Producer{ID: p.ID, Epoch: p.Epoch + 1}, state.Producer{ID: p.ID + 99}
+		add := func(p state.Producer) *kerr.Error {
+			got := make(chan *kerr.Error, 1)
+			k.AddPartitions(state.AddRequest{ID: "tx", Producer: p, Partitions: []wire.TopicPartition{{Topic: "u"}}}, func(err *kerr.Error) { got <- err })
+			return <-got
+		}
+		verify := func(p state.Producer, topic string) *kerr.Error {
+			got := make(chan state.VerifyReply, 1)
+			k.Verify(state.AddRequest{ID: "tx", Producer: p, Partitions: []wire.TopicPartition{{Topic: topic}}}, func(v state.VerifyReply) { got <- v })
+			v := <-got
+			if v.Err == nil && len(v.Missing) > 0 {
+				return kerr.TransactionAbortable // as the partition's producer is told
+			}
+			return v.Err
+		}
+		init := func(expected state.Producer, timeout int32) *kerr.Error {
+			got := make(chan state.Reply, 1)
+			k.InitProducerID(state.InitRequest{ID: "tx", TimeoutMs: timeout, Expected: &expected, Fresh: wire.NoProducer}, func(r state.Reply) { got <- r })
+			return (<-got).Err
+		}
+		k.begin("idle", state.V0)
+		idle := k.init("new").Producer
+		for _, tc := range []struct {
+			what       string
+			ask        func() *kerr.Error
+			sure, less *kerr.Error
+		}{
+			{"AddPartitionsToTxn of a newer epoch", func() *kerr.Error { return add(newer) }, kerr.ProducerFenced, kerr.NotCoordinator},
+			{"AddPartitionsToTxn of another id", func() *kerr.Error { return add(other) }, kerr.InvalidProducerIDMapping, kerr.NotCoordinator},
+			{"EndTxn of a newer epoch", func() *kerr.Error { return k.end("tx", newer, true, state.V0) }, kerr.ProducerFenced, kerr.NotCoordinator},
+			{"EndTxn v2 of a newer epoch", func() *kerr.Error { return k.end("tx", newer, true, state.V2) }, kerr.ProducerFenced, kerr.NotCoordinator},
+			{"EndTxn of another id", func() *kerr.Error { return k.end("tx", other, true, state.V0) }, kerr.InvalidProducerIDMapping, kerr.NotCoordinator},
+			{"EndTxn of nothing", func() *kerr.Error { return k.end("new", idle, true, state.V0) }, kerr.InvalidTxnState, kerr.NotCoordinator},
+			{"Verify of a newer epoch", func() *kerr.Error { return verify(newer, "t") }, kerr.ProducerFenced, kerr.NotCoordinator},
+			{"Verify of another partition", func() *kerr.Error { return verify(p, "u") }, kerr.TransactionAbortable, kerr.NotCoordinator},
+			{"Verify", func() *kerr.Error { return verify(p, "t") }, nil, nil},
+			{"InitProducerId from a newer epoch", func() *kerr.Error { return init(newer, 60_000) }, kerr.ProducerFenced, kerr.NotCoordinator},
+			{"InitProducerId with a wrong timeout", func() *kerr.Error { return init(p, 0) }, kerr.InvalidTransactionTimeout, kerr.InvalidTransactionTimeout},
+		} {
+			for unsure, want := range map[bool]*kerr.Error{false: tc.sure, true: tc.less} {
+				k.unsure.Store(unsure)
+				if got := tc.ask(); got != want {
+					t.Errorf("%s, unsure %v: %v, want %v", tc.what, unsure, got, want)
+				}
+			}
+		}
+	})
 }
 
 // A transaction that runs out of time is aborted, and its producer is fenced; an id that nobody uses is forgotten after

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -15,6 +16,8 @@ const (
 	tagLogEpoch uint32 = 1000
 	// tagOffset in the response to an Envelope or a BrokerHeartbeat: up to where the metadata has got with the answer, 8 bytes.
 	tagOffset uint32 = 1000
+	// tagSince in the response to a BrokerHeartbeat: how many nanoseconds ago the controller asked what made sure that it leads, 8 bytes.
+	tagSince uint32 = 1001
 )
 
 // AppendUUIDs appends ids one after the other.
@@ -59,6 +62,20 @@ func OffsetTag(tags *kmsg.Tags) (Offset, bool) {
 		return NoOffset, false
 	}
 	return Offset(binary.BigEndian.Uint64(b)), true
+}
+
+// SetSinceTag notes in the response to a BrokerHeartbeat how long ago the controller made sure that it leads.
+func SetSinceTag(tags *kmsg.Tags, d time.Duration) {
+	tags.Set(tagSince, binary.BigEndian.AppendUint64(nil, uint64(d)))
+}
+
+// SinceTag reads what SetSinceTag noted; 0 without it.
+func SinceTag(tags *kmsg.Tags) time.Duration {
+	b, ok := Tag(tags, tagSince)
+	if !ok || len(b) != 8 {
+		return 0
+	}
+	return max(0, time.Duration(binary.BigEndian.Uint64(b)))
 }
 
 // MaxLogEpoch is the largest leader epoch in a log above which a leadership is begun. A later one comes of damage, against which

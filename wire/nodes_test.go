@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -49,6 +50,22 @@ func TestNodeTags(t *testing.T) {
 	}
 	if o, ok := OffsetTag(&back.UnknownTags); !ok || o != 77 {
 		t.Errorf("offset %d %v, want 77", o, ok)
+	}
+	beat := kmsg.NewPtrBrokerHeartbeatResponse()
+	if d := SinceTag(&beat.UnknownTags); d != 0 {
+		t.Errorf("%v was found where nothing is", d)
+	}
+	for d, want := range map[time.Duration]time.Duration{0: 0, 123 * time.Millisecond: 123 * time.Millisecond, 1 << 62: 1 << 62, -5: 0} {
+		SetOffsetTag(&beat.UnknownTags, 78)
+		SetSinceTag(&beat.UnknownTags, d)
+		read := kmsg.NewPtrBrokerHeartbeatResponse()
+		if err := read.ReadFrom(beat.AppendTo(nil)); err != nil {
+			t.Fatal(err)
+		}
+		o, _ := OffsetTag(&read.UnknownTags)
+		if got := SinceTag(&read.UnknownTags); got != want || o != 78 {
+			t.Errorf("since %v is %v and offset %d, want %v and 78", d, got, o, want)
+		}
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 
 // brokerHeartbeat answers BrokerHeartbeat (key 63), versions 0-2, of brokers that have proven who they are. v1 directories
 // that went offline (KIP-858); v2 directories that take no new partitions (KIP-1066). A tagged field of kaja's own names
-// the deleted topics that the broker holds nothing of any more, one of the answer up to where the metadata had got. The end of the connection makes the controller look for
-// the broker. Errors: 31 for another broker's id, 41, 77, 102.
+// the deleted topics that the broker holds nothing of any more, two of the answer up to where the metadata had got and since when the
+// controller may have been replaced. The end of the connection makes the controller look for the broker. Errors: 31 for another broker's id, 41, 77, 102.
 type brokerHeartbeat struct {
 	controller brokerController
 	// patience is how long an answer is waited for, which rests on what the controller commits and applies. The heartbeat
@@ -55,6 +55,7 @@ func (h *brokerHeartbeat) handle(ctx context.Context, req *server.Request, w ser
 	} else {
 		resp.IsCaughtUp, resp.IsFenced, resp.ShouldShutdown = reply.CaughtUp, reply.Fenced, reply.ShouldShutDown
 		wire.SetOffsetTag(&resp.UnknownTags, reply.Metadata)
+		wire.SetSinceTag(&resp.UnknownTags, reply.Since)
 	}
 	w.Reply(resp)
 }

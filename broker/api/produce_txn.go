@@ -96,7 +96,7 @@ func (r *produceRun) admit(ctx context.Context, batches map[place]batch.Batch, n
 	got := r.enroll.enroll(ctx, ask, func() []wire.TopicPartition { return r.guard(ask.Producer, asked) })
 	for _, e := range asked {
 		if a := r.admitted[e.at]; a.err == nil && a.by.Guard != 0 {
-			a.err = r.refusedBy(got, e.part.TP)
+			a.err = r.refusedBy(got, e.part.TP, e.part.Unsure())
 			r.admitted[e.at] = a
 		}
 	}
@@ -123,15 +123,19 @@ func (r *produceRun) guard(producer state.Producer, asked []enrolling) []wire.To
 	return tps
 }
 
-// refusedBy is what a partition is told after the coordinator's answer; nil if it belongs to the transaction.
+// refusedBy is what a partition is told after the coordinator's answer; nil if it belongs to the transaction. unsure says that this broker may
+// have been replaced as the leader of tp.
 //
 // Kafka: AddPartitionsToTxnManager, ReplicaManager.handleProduceAppend.
-func (r *produceRun) refusedBy(got enrolled, tp wire.TopicPartition) error {
+func (r *produceRun) refusedBy(got enrolled, tp wire.TopicPartition, unsure bool) error {
 	switch got.err {
 	case nil:
 	case kerr.ProducerFenced:
 		return kerr.InvalidProducerEpoch
 	case kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.NotCoordinator:
+		if unsure {
+			return kerr.NotLeaderForPartition // the client asks who leads
+		}
 		return kerr.NotEnoughReplicas // the client sends it again
 	case kerr.ConcurrentTransactions:
 		if r.req.Version < produceAddsFrom {

@@ -108,6 +108,8 @@ func (h txnOffsetCommit) admit(ctx context.Context, req *server.Request, msg *km
 	switch {
 	case refused != nil:
 		return 0, kerr.NotCoordinator
+	case got.err == kerr.NotCoordinator:
+		return 0, kerr.CoordinatorNotAvailable // that of the transaction; where the group's is, the client knows
 	case got.err != nil:
 		return 0, got.err
 	case len(got.missing) > 0 && msg.Version >= txnCommitAbortableFrom:
@@ -118,8 +120,7 @@ func (h txnOffsetCommit) admit(ctx context.Context, req *server.Request, msg *km
 	return guard, nil
 }
 
-// code maps what the transaction's coordinator says. A coordinator that can't tell is to this client one that is not
-// available; where the group's is, the client knows.
+// code maps what the transaction's coordinator says. A coordinator that can't tell is to this client one that is not available.
 func (h txnOffsetCommit) code(err *kerr.Error, version int16) int16 {
 	switch err {
 	case kerr.ProducerFenced:

@@ -116,7 +116,7 @@ func TestConcurrentTransactionsIsRetriedInTheBroker(t *testing.T) {
 func TestConcurrentTransactionsAsAClientIsTold(t *testing.T) {
 	for version, want := range map[int16]error{11: kerr.NotEnoughReplicas, 12: kerr.ConcurrentTransactions} {
 		r := &produceRun{req: &server.Request{Version: version}}
-		if got := r.refusedBy(enrolled{err: kerr.ConcurrentTransactions}, tp("t", 0)); !errors.Is(got, want) {
+		if got := r.refusedBy(enrolled{err: kerr.ConcurrentTransactions}, tp("t", 0), false); !errors.Is(got, want) {
 			t.Errorf("Produce v%d: %v, want %v", version, got, want)
 		}
 	}
@@ -126,6 +126,20 @@ func TestConcurrentTransactionsAsAClientIsTold(t *testing.T) {
 	}
 	if want := []int16{15, 15, 15, 15, 15, 51, 51}; !slices.Equal(codes, want) {
 		t.Errorf("TxnOffsetCommit: %v, want %v", codes, want)
+	}
+}
+
+// A coordinator that can't tell makes a producer send again: to the same leader, or, where that may lead no more, to whoever leads.
+func TestProduceWhoseCoordinatorCantTell(t *testing.T) {
+	for _, err := range []*kerr.Error{kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.NotCoordinator} {
+		for version := int16(9); version <= 13; version++ {
+			r := &produceRun{req: &server.Request{Version: version}}
+			for unsure, want := range map[bool]error{false: kerr.NotEnoughReplicas, true: kerr.NotLeaderForPartition} {
+				if got := r.refusedBy(enrolled{err: err}, tp("t", 0), unsure); !errors.Is(got, want) {
+					t.Errorf("Produce v%d after %s, unsure %v: %v, want %v", version, err.Message, unsure, got, want)
+				}
+			}
+		}
 	}
 }
 

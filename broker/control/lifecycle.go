@@ -62,7 +62,7 @@ type Lifecycle struct {
 	stopping atomic.Bool // it wants to stop
 
 	mu      sync.Mutex
-	heard   time.Time   // when the last heartbeat that was answered was sent
+	heard   time.Time   // when the controller had been sure to be one, or the heartbeat was sent that it answered, if that was before
 	known   wire.Offset // of the metadata that it was answered from
 	fenced  bool
 	changed chan struct{} // closed when fenced or stop changes
@@ -250,7 +250,7 @@ func (l *Lifecycle) beat(unfit bool, failing int) int {
 	}
 	l.displaced = displaced{}
 	l.mu.Lock()
-	l.heard, l.known = sent, reply.Metadata
+	l.heard, l.known = sent.Add(-reply.Since), reply.Metadata
 	l.mu.Unlock()
 	l.took(reply)
 	return 0

@@ -216,12 +216,13 @@ func TestHeartbeatsThatFail(t *testing.T) {
 func TestUnsure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		known, slow, silent := wire.Offset(42), time.Duration(0), false
+		var since time.Duration
 		d := &desk{}
 		d.answer = func(hb raftctl.Heartbeat) (raftctl.HeartbeatReply, error) {
 			if silent {
 				return raftctl.HeartbeatReply{}, kerr.RequestTimedOut
 			}
-			reply, pause := raftctl.HeartbeatReply{CaughtUp: true, Fenced: hb.WantFence, Metadata: known}, slow
+			reply, pause := raftctl.HeartbeatReply{CaughtUp: true, Fenced: hb.WantFence, Metadata: known, Since: since}, slow
 			d.mu.Unlock() // nobody else waits for it while time passes
 			time.Sleep(pause)
 			d.mu.Lock()
@@ -266,6 +267,18 @@ func TestUnsure(t *testing.T) {
 		set(42, 0, false)
 		time.Sleep(2 * time.Second)
 		look("answered again", false)
+		d.mu.Lock()
+		since = 3*time.Second - time.Millisecond
+		d.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		asked = d.last()
+		time.Sleep(time.Until(asked.Add(time.Millisecond)))
+		look("a session after the controller was sure to be one", true)
+		d.mu.Lock()
+		since = time.Second
+		d.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		look("a controller that was sure a second ago", false)
 	})
 }
 

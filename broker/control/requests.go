@@ -77,6 +77,7 @@ func (a *Access) Heartbeat(ctx context.Context, hb raftctl.Heartbeat) (reply raf
 		out := resp.(*kmsg.BrokerHeartbeatResponse)
 		reply = raftctl.HeartbeatReply{CaughtUp: out.IsCaughtUp, Fenced: out.IsFenced, ShouldShutDown: out.ShouldShutdown}
 		reply.Metadata, _ = wire.OffsetTag(&out.UnknownTags)
+		reply.Since = wire.SinceTag(&out.UnknownTags)
 		return coded(out.ErrorCode, nil)
 	})
 	return reply, err

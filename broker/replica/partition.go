@@ -228,6 +228,9 @@ func (p *Partition) appendAdmitted(v *log.Validated, epoch wire.LeaderEpoch, ack
 	return a, nil
 }
 
+// Unsure reports whether this broker may have been replaced as the partition's leader without its knowing.
+func (p *Partition) Unsure() bool { return p.world.unsure() }
+
 // refused is the answer to a batch that the log has not taken. What a log knows of a producer ends where its leadership did: a
 // leader that may have been replaced without its knowing must not call wrong what may be right for its successor.
 func (p *Partition) refused(err error) error {

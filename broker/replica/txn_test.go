@@ -187,3 +187,56 @@ func TestLSOAfterACrash(t *testing.T) {
 		again.close()
 	})
 }
+
+// A leader that may have been replaced calls no producer and no marker wrong by what its log holds; what is there already it knows.
+func TestUnsureLeaderRefusesNobody(t *testing.T) {
+	plain := func(id wire.ProducerID, epoch wire.ProducerEpoch, seq int32) []byte {
+		b := batch.NewBuilder(batch.Spec{LeaderEpoch: wire.NoLeaderEpoch, Producer: &batch.Producer{ID: id, Epoch: epoch, Sequence: seq}})
+		b.Add(batch.NewRecord{Timestamp: time.Now().UnixMilli(), Value: []byte("v")})
+		out, _, err := b.Build(nil, nil)
+		if err != nil {
+			panic(err)
+		}
+		return out
+	}
+	k := newTxnKit(t)
+	unsure := false
+	k.p.world.unsure = func() bool { return unsure }
+	write := func(data []byte, a Admission) error {
+		_, err := k.p.AppendTxn(k.validate(k.p, data), a, 1)
+		return err
+	}
+	mark := func(epoch wire.ProducerEpoch, coordinator int32) error {
+		return k.p.AppendMarker(coord.Marker{ProducerRef: coord.ProducerRef{ID: 7, Epoch: epoch}, CoordinatorEpoch: coordinator}, func(error) {})
+	}
+	k.send(7, 5, 0, Admission{Guard: k.begin(7, 5, 0)}, nil)
+	k.mark(7, 5, 3, true, false, nil)
+	if err := errors.Join(write(plain(8, 5, 0), Admission{}), write(plain(8, 5, 1), Admission{})); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		what string
+		ask  func() error
+		sure error
+	}{
+		{"a sequence that is not the next", func() error { return write(plain(8, 5, 9), Admission{}) }, kerr.OutOfOrderSequenceNumber},
+		{"an epoch that does not begin at 0", func() error { return write(plain(8, 6, 4), Admission{}) }, kerr.OutOfOrderSequenceNumber},
+		{"an older epoch", func() error { return write(plain(8, 4, 0), Admission{}) }, kerr.InvalidProducerEpoch},
+		{"a transaction that is not open", func() error { return write(inTxn(7, 5, 1), Admission{}) }, kerr.InvalidTxnState},
+		{"a marker of an older epoch", func() error { return mark(4, 3) }, kerr.InvalidProducerEpoch},
+		{"a marker of an older coordinator", func() error { return mark(5, 2) }, kerr.TransactionCoordinatorFenced},
+	} {
+		for _, unsure = range []bool{false, true} {
+			want := tc.sure
+			if unsure {
+				want = kerr.NotLeaderForPartition
+			}
+			if err := tc.ask(); !errors.Is(err, want) || unsure && errors.Is(err, tc.sure) {
+				t.Errorf("%s, unsure %v: %v, want %v", tc.what, unsure, err, want)
+			}
+		}
+	}
+	if a, err := k.p.AppendTxn(k.validate(k.p, plain(8, 5, 1)), Admission{}, 1); err != nil || !a.Duplicate {
+		t.Errorf("a batch that is there, from a leader that is not sure: %+v, %v", a, err)
+	}
+}

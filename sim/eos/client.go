@@ -37,7 +37,8 @@ type client struct {
 	brokers   map[int32]string
 	leaders   map[wire.TopicPartition]int32
 	coords    map[coordKey]string
-	next      int // of the seeds
+	next      int    // of the seeds
+	asked     string // who was asked last
 }
 
 type coordKey struct {
@@ -68,6 +69,7 @@ var errNoBroker = errors.New("no broker is known for it now")
 
 // at sends a request to a broker and waits for the answer. An error means that nobody knows what became of it.
 func (c *client) at(ctx context.Context, addr string, req kmsg.Request) (kmsg.Response, error) {
+	c.asked = addr
 	conn := c.conns[addr]
 	if conn == nil {
 		dctx, cancel := context.WithTimeout(ctx, dialWait)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kajamq/kaja/wire"
 )
@@ -73,6 +74,8 @@ type History struct {
 // Counts is how much was tried.
 type Counts struct {
 	Records, Committed, Aborted, Unknown, Late, Live int
+	// Outdated are refusals by a node that had been replaced, and that its successor did not confirm.
+	Outdated int
 }
 
 // maxErrors bounds what a History keeps: one fault makes many.
@@ -112,7 +115,7 @@ func (h *History) Fail(format string, args ...any) {
 
 func (h *History) failLocked(format string, args ...any) {
 	if len(h.errs) < maxErrors {
-		h.errs = append(h.errs, fmt.Errorf(format, args...))
+		h.errs = append(h.errs, fmt.Errorf("%s at %s", fmt.Sprintf(format, args...), time.Now().UTC().Format("15:04:05.000")))
 	}
 }
 
@@ -181,6 +184,13 @@ func (h *History) End(t *Txn, o Outcome) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t.outcome = o
+}
+
+// outdated counts a refusal that a successor did not confirm.
+func (h *History) outdated() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts.Outdated++
 }
 
 // Late makes a value for a record of a transaction that is over; it may be seen by nobody.

@@ -2,6 +2,7 @@ package eos
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 const (
 	// retryPause is how long a producer waits before it asks again.
 	retryPause = 20 * time.Millisecond
-	// replacedFor is how long a coordinator that has been replaced may not know it.
+	// replacedFor is how long a coordinator or a leader that has been replaced may not know it.
 	replacedFor = 5 * time.Second
 	// longTimeout is the timeout of transactions that are not meant to run out of time, shortTimeout of those that are.
 	longTimeout  = 6 * time.Minute
@@ -75,7 +76,7 @@ func (p *producer) over(ctx context.Context) bool {
 
 func (p *producer) fail(format string, args ...any) {
 	p.broken = true
-	p.h.Fail(p.txnID+": "+format, args...)
+	p.h.Fail("%s: %s by %s", p.txnID, fmt.Sprintf(format, args...), p.c.asked)
 }
 
 // retriable says which codes leave a request to be sent again.
@@ -112,10 +113,11 @@ func (p *producer) insist(ctx context.Context, what string, ask func() int16) (c
 	}
 }
 
-// insistOnCurrent is insist for what the coordinator of a cluster may not refuse. One that has been replaced and has not heard of it (it
-// was paused or cut off, say) may, as Kafka's; the one that took its place has the last word.
+// insistOnCurrent is insist for what nobody may refuse who is the coordinator or the leader now. One that has been replaced and has not heard
+// of it may, in the moment in which its place is taken; the one that took it has the last word.
 func (p *producer) insistOnCurrent(ctx context.Context, c *client, what string, ask func() int16) (code int16, doubt bool) {
 	code, doubt = p.insist(ctx, what, ask)
+	first := code
 	for began := time.Now(); refused(code) && len(p.load.Seeds) > 1 && time.Since(began) < replacedFor; {
 		c.forget()
 		if !pause(ctx, retryPause) {
@@ -125,13 +127,17 @@ func (p *producer) insistOnCurrent(ctx context.Context, c *client, what string, 
 		code, again = p.insist(ctx, what, ask)
 		doubt = doubt || again
 	}
+	if refused(first) && !refused(code) {
+		p.h.outdated()
+	}
 	return code, doubt
 }
 
-// refused says which codes mean that the coordinator knows another incarnation, or no such transaction.
+// refused says which codes mean that who was asked knows another incarnation, other batches, or no such transaction.
 func refused(code int16) bool {
 	switch code {
-	case kerr.ProducerFenced.Code, kerr.InvalidProducerEpoch.Code, kerr.InvalidTxnState.Code, kerr.InvalidProducerIDMapping.Code:
+	case kerr.ProducerFenced.Code, kerr.InvalidProducerEpoch.Code, kerr.InvalidTxnState.Code, kerr.InvalidProducerIDMapping.Code,
+		kerr.OutOfOrderSequenceNumber.Code:
 		return true
 	}
 	return false

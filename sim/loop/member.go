@@ -25,6 +25,7 @@ type member struct {
 	syncedBy   wire.LeaderEpoch
 	leader     bool
 	owns       bool
+	behind     bool // it was told an offset by a coordinator that had been replaced, and a later one was committed
 	joined     bool
 	busy       bool
 	value      int64 // the last that it has committed or found
@@ -176,7 +177,7 @@ func (m *member) commit() {
 		code := body.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode
 		switch code {
 		case 0:
-			m.c.check.committed(generation, value)
+			m.c.check.committed(m, generation, value)
 		case kerr.RebalanceInProgress.Code:
 			m.lost()
 		default:
