@@ -173,7 +173,8 @@ func (c *cluster) reply(q peer.Question, by peer.ID) peer.Answer {
 	case q.Join != nil:
 		c.admit(ctl, *q.Join, by, &a)
 	case q.Status:
-		a.Applied = ctl.Status().Applied
+		s := ctl.Status()
+		a.Applied, a.End = s.Applied, s.Offset+1
 	case q.NextID && ctl.Leading():
 		a.NextID = int32(c.given.next(ctl.Image(), c.identity.Load().Self().NodeID, time.Now()))
 	case q.NextID:
@@ -211,7 +212,12 @@ func (c *cluster) caller() peer.Caller {
 // status is raftctl.Options.Status.
 func (c *cluster) status(ctx context.Context, id peer.ID) (raftctl.NodeStatus, error) {
 	a, err := c.ask(ctx, id, peer.Question{Status: true})
-	return raftctl.NodeStatus{Applied: a.Applied}, err
+	return statusOf(a), err
+}
+
+// statusOf reads the answer to Status. Older releases leave End out, which is as much as knowing of no metadata.
+func statusOf(a peer.Answer) raftctl.NodeStatus {
+	return raftctl.NodeStatus{Applied: a.Applied, Offset: a.End - 1}
 }
 
 // reach is raftctl.Options.Reach.

@@ -18,11 +18,14 @@ import (
 
 // NodeStatus is how far a member is, as it says itself.
 type NodeStatus struct {
-	Applied uint64 // index of the last entry of the metadata log that it has applied
+	Applied uint64      // index of the last entry of the metadata log that it has applied
+	Offset  wire.Offset // of its image; NoOffset: it has none, or does not tell (older releases)
 }
 
 // Status is this node's own.
-func (c *Controller) Status() NodeStatus { return NodeStatus{Applied: c.raft.AppliedIndex()} }
+func (c *Controller) Status() NodeStatus {
+	return NodeStatus{Applied: c.raft.AppliedIndex(), Offset: c.committed().Offset()}
+}
 
 // candidate is a member as the choice of voters sees it.
 type candidate struct {
@@ -95,7 +98,7 @@ func planVoters(members []candidate) voterChange {
 func (c *Controller) watchVoters() {
 	ticker := time.NewTicker(pilotTick)
 	defer ticker.Stop()
-	p := pilot{c: c, since: map[peer.ID]time.Time{}}
+	p := newPilot(c)
 	for {
 		select {
 		case <-ticker.C:
@@ -104,6 +107,7 @@ func (c *Controller) watchVoters() {
 		}
 		if !c.Leading() {
 			clear(p.since)
+			clear(p.mute)
 			continue
 		}
 		if err := p.adjust(); err != nil && c.Leading() {
@@ -116,7 +120,12 @@ func (c *Controller) watchVoters() {
 type pilot struct {
 	c      *Controller
 	since  map[peer.ID]time.Time // from when on a member was seen caught up without a break
+	mute   map[peer.ID]time.Time // from when on a member was seen alive and without heartbeats
 	before uint64                // what was committed when the members were asked last
+}
+
+func newPilot(c *Controller) *pilot {
+	return &pilot{c: c, since: map[peer.ID]time.Time{}, mute: map[peer.ID]time.Time{}}
 }
 
 func (p *pilot) adjust() error {
@@ -152,7 +161,7 @@ func (p *pilot) adjust() error {
 }
 
 // look asks those who may be promoted how far they are, all at once, and marks the stable ones. Caught up is who has what
-// was committed when the question before this one was asked.
+// was committed when the question before this one was asked. Voters that nobody else asks are asked on the side.
 func (p *pilot) look(members []candidate) {
 	c, before := p.c, p.before
 	p.before = c.raft.CommitIndex()
@@ -160,12 +169,20 @@ func (p *pilot) look(members []candidate) {
 	defer cancel()
 	caughtUp := make([]bool, len(members))
 	var wg sync.WaitGroup
+	known, silent := c.asked.Load(), p.silent(members, time.Now())
+	known.keep(members)
 	for i, m := range members {
 		if m.Voter || !m.Controller {
+			if silent[i] {
+				c.askAside(known, m.ID)
+			}
 			continue
 		}
 		wg.Go(func() {
 			s, err := c.opts.Status(ctx, m.ID)
+			if err == nil && silent[i] {
+				known.note(m.ID, c.committed().Offset(), s.Offset, time.Now())
+			}
 			caughtUp[i] = err == nil && before > 0 && (s.Applied >= before || planted.On(planted.PromotedBehind))
 		})
 	}

@@ -27,7 +27,8 @@ type Controller struct {
 	decider *decider
 	metrics *metrics
 
-	sessions *liveness // of the brokers; the decide loop's
+	sessions *liveness             // of the brokers; the decide loop's
+	asked    atomic.Pointer[asked] // of sessions; never nil
 	beats    beats
 	probes   probes
 	leader   leaders
@@ -114,6 +115,7 @@ func newController(o Options, store *raftstore.Store) *Controller {
 		snapshotBytes: cmp.Or(o.SnapshotBytes, snapshotBytes)}
 	c.fsm.current.Store(image.Empty(o.ClusterID))
 	c.published.Store(image.Empty(o.ClusterID))
+	c.asked.Store(&asked{})
 	c.decider = &decider{
 		nodeID: o.NodeID, defaults: o.Defaults, configs: o.Configs, features: o.Features, newUUID: o.NewUUID,
 		rng: rand.New(rand.NewPCG(o.Seed, 0x72616674)),

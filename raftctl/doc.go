@@ -12,6 +12,7 @@
 //
 // Goroutines, all joined by Close: watch (raft's leadership channel), decide (the loop), settle (answers in order),
 // publish (deltas in log order), snapshot (by bytes and age); with peers, follow (until the image is whole), observe (who leads), the pusher
-// with one goroutine a peer, and one for each broker that is being looked for; and hashicorp/raft's own. No lock is held over any of them;
-// images are read by atomic pointer. Package raftctl is the only importer of hashicorp/raft.
+// with one goroutine a peer, watchVoters (who votes, and how far those without a broker are), one for each voter that is being asked that,
+// and one for each broker that is being looked for; and hashicorp/raft's own. No lock is held over any of them; images are read by
+// atomic pointer. Package raftctl is the only importer of hashicorp/raft.
 package raftctl

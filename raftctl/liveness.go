@@ -45,26 +45,22 @@ type liveness struct {
 	sessions map[wire.BrokerID]*session
 	// answered is when the broker's node has last answered raft; nil: unknown.
 	answered func(id wire.BrokerID) time.Time
+	asked    *asked // how far the members without a broker are
 }
 
 type session struct {
-	epoch wire.BrokerEpoch
-	heard time.Time
+	progress // as its heartbeats say
+	epoch    wire.BrokerEpoch
 	// needed is the metadata offset that the broker must have applied to be unfenced: its registration's or a later one.
-	needed  wire.Offset
-	applied wire.Offset // as the broker reported it; NoOffset before
-	// committed is the newest committed offset when it was last heard; caughtUp is when it had applied everything that was
-	// committed, zero before.
-	committed wire.Offset
-	caughtUp  time.Time
-	gone      []wire.UUID // as last reported
+	needed wire.Offset
+	gone   []wire.UUID // as last reported
 	// stopAt is, during a controlled shutdown, the offset that every active broker must have applied.
 	stopAt wire.Offset
 }
 
 // newLiveness begins the sessions of all brokers that are in service.
 func newLiveness(img *image.Image, timeout time.Duration, now time.Time) *liveness {
-	l := &liveness{timeout: timeout, sessions: map[wire.BrokerID]*session{}}
+	l := &liveness{timeout: timeout, sessions: map[wire.BrokerID]*session{}, asked: &asked{}}
 	for b := range img.Brokers() {
 		if !b.Fenced {
 			l.session(b, img.Offset(), now)
@@ -114,7 +110,7 @@ func (l *liveness) forgive(d time.Duration, now time.Time) {
 func (l *liveness) session(b *image.Broker, committed wire.Offset, now time.Time) *session {
 	s := l.sessions[b.ID]
 	if s == nil || s.epoch != b.Epoch {
-		s = &session{epoch: b.Epoch, heard: now, needed: committed, applied: wire.NoOffset, stopAt: wire.NoOffset}
+		s = &session{progress: progress{heard: now, applied: wire.NoOffset}, epoch: b.Epoch, needed: committed, stopAt: wire.NoOffset}
 		l.sessions[b.ID] = s
 	}
 	return s
@@ -128,7 +124,8 @@ func (d *decider) heartbeat(l *liveness, img *image.Image, committed wire.Offset
 		return nil, HeartbeatReply{}, err
 	}
 	s := l.session(b, committed, now)
-	s.reported(committed, hb, now)
+	s.reported(committed, hb.Offset, now)
+	s.gone = hb.Gone
 	reply := HeartbeatReply{CaughtUp: hb.Offset >= s.needed, Fenced: b.Fenced}
 	var records []coordrec.MetadataRecord
 	switch {
@@ -163,18 +160,6 @@ func (d *decider) heartbeat(l *liveness, img *image.Image, committed wire.Offset
 		records = append(records, l.removed(img)...)
 	}
 	return records, reply, err
-}
-
-// reported takes down what a heartbeat says. Who has applied everything that was committed when it was last heard was
-// caught up then.
-func (s *session) reported(committed wire.Offset, hb Heartbeat, now time.Time) {
-	switch {
-	case hb.Offset >= committed:
-		s.caughtUp = now
-	case s.applied != wire.NoOffset && hb.Offset >= s.committed:
-		s.caughtUp = s.heard
-	}
-	s.heard, s.applied, s.committed, s.gone = now, hb.Offset, committed, hb.Gone
 }
 
 // removed forgets the deleted topics of which no registered broker holds a replica any more. A broker that is down has

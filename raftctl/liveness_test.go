@@ -10,7 +10,7 @@ import (
 // What this process did not hear because it did not run lengthens the sessions, but none beyond a whole one from now.
 func TestSessionsOfAControllerOutOfBreath(t *testing.T) {
 	now := time.Unix(1000, 0)
-	l := &liveness{timeout: time.Second, sessions: map[wire.BrokerID]*session{1: {heard: now.Add(-3 * time.Second)}, 2: {heard: now.Add(-time.Second)}}}
+	l := &liveness{timeout: time.Second, sessions: map[wire.BrokerID]*session{1: {progress: progress{heard: now.Add(-3 * time.Second)}}, 2: {progress: progress{heard: now.Add(-time.Second)}}}}
 	l.forgive(2*time.Second, now)
 	for id, want := range map[wire.BrokerID]time.Duration{1: time.Second, 2: 0} {
 		if got := now.Sub(l.sessions[id].heard); got != want {
@@ -35,7 +35,7 @@ func TestSessionOfTheFormerController(t *testing.T) {
 		{"a clock ahead", -time.Second, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := &liveness{timeout: timeout, sessions: map[wire.BrokerID]*session{1: {heard: now}, 2: {heard: now}}}
+			l := &liveness{timeout: timeout, sessions: map[wire.BrokerID]*session{1: {progress: progress{heard: now}}, 2: {progress: progress{heard: now}}}}
 			l.lastHeard(1, now.Add(-tc.ago))
 			l.lastHeard(3, now.Add(-tc.ago)) // it is no broker
 			if got := now.Sub(l.sessions[1].heard); got != tc.want {
@@ -66,7 +66,7 @@ func TestSessionOfANodeThatAnswersRaft(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := &liveness{timeout: timeout, answered: func(wire.BrokerID) time.Time { return heard.Add(tc.answered) }}
-			if got := l.end(1, &session{heard: heard}).Sub(heard); got != tc.want {
+			if got := l.end(1, &session{progress: progress{heard: heard}}).Sub(heard); got != tc.want {
 				t.Errorf("the session ends %v after the heartbeat, want %v", got, tc.want)
 			}
 		})

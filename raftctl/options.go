@@ -51,7 +51,7 @@ type Options struct {
 	// Levels are the levels of features that a new cluster begins with, where they differ from a new Kafka's; a feature that is
 	// not in them begins with 0. nil: all as a new Kafka's.
 	Levels map[string]int16
-	// Status asks a member how far it is; nil: nobody is given a vote.
+	// Status asks a member how far it is; nil: nobody is given a vote, and Quorum knows brokers only.
 	Status func(ctx context.Context, id peer.ID) (NodeStatus, error)
 	// Stable is how long a member must have been there and caught up before it is given a vote; 0: 10 s.
 	Stable time.Duration
@@ -100,6 +100,7 @@ const (
 	defaultSession  = 9 * time.Second // broker.session.timeout.ms
 	probeTimeout    = 1 * time.Second
 	pilotTick       = 1 * time.Second // how often the voters are looked at
+	contactAge      = 2 * pilotTick   // a node that has not answered raft for longer is not asked how far it is
 	defaultStable   = 10 * time.Second
 	raiseTick       = 1 * time.Second // how often internal topics are looked at
 	handOverTime    = 4 * electionTimeout

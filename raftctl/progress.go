@@ -21,12 +21,34 @@ type Quorum struct {
 	Members []MemberProgress
 }
 
-// MemberProgress is how far a member is, as it has said in its heartbeats: hashicorp/raft does not tell.
+// MemberProgress is how far a member is, as it has said in its broker's heartbeats, or to the autopilot that asked it where no
+// broker is: hashicorp/raft does not tell.
 type MemberProgress struct {
 	Member
 	End      wire.Offset // exclusive, of what it has applied; NoOffset: unknown
 	Heard    time.Time   // when it last said so; zero: unknown
 	CaughtUp time.Time   // when it last had everything; zero: unknown
+}
+
+// progress is what a member has said of how far it is.
+type progress struct {
+	heard   time.Time
+	applied wire.Offset // NoOffset before it has said anything
+	// committed is the newest committed offset when it was last heard; caughtUp is when it had applied everything that was
+	// committed, zero before.
+	committed wire.Offset
+	caughtUp  time.Time
+}
+
+// reported takes down what it says. Who has applied everything that was committed when it was last heard was caught up then.
+func (p *progress) reported(committed, applied wire.Offset, now time.Time) {
+	switch {
+	case applied >= committed:
+		p.caughtUp = now
+	case p.applied != wire.NoOffset && applied >= p.committed:
+		p.caughtUp = p.heard
+	}
+	p.heard, p.applied, p.committed = now, applied, committed
 }
 
 // Quorum describes the quorum. The answer is given by a leader that was still one after the request had come. Errors are
@@ -45,17 +67,20 @@ func (c *Controller) Quorum(ctx context.Context) (Quorum, error) {
 	})
 }
 
-// quorum puts the members and the sessions together.
+// quorum puts the members, the sessions and the answers together. What a member has said last counts.
 func (l *liveness) quorum(img *image.Image, self wire.BrokerID, members []Member, now time.Time) Quorum {
 	q := Quorum{Leader: self, Epoch: img.ControllerEpoch(), End: img.Offset() + 1}
 	for _, m := range members {
 		p := MemberProgress{Member: m, End: wire.NoOffset}
-		switch s := l.sessions[m.ID.NodeID]; {
+		said, ok := l.asked.of(m.ID)
+		if s := l.sessions[m.ID.NodeID]; s != nil && s.applied != wire.NoOffset && l.same(img, m, members) && !s.heard.Before(said.heard) {
+			said, ok = s.progress, true
+		}
+		switch {
 		case m.ID.NodeID == self:
 			p.End, p.Heard, p.CaughtUp = q.End, now, now
-		case s == nil || s.applied == wire.NoOffset || !l.same(img, m, members):
-		default:
-			p.End, p.Heard, p.CaughtUp = min(s.applied+1, q.End), s.heard, s.caughtUp
+		case ok:
+			p.End, p.Heard, p.CaughtUp = min(said.applied+1, q.End), said.heard, said.caughtUp
 		}
 		q.Members = append(q.Members, p)
 	}

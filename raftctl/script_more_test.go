@@ -68,11 +68,12 @@ func (s *scripted) runMore(t *testing.T, td *datadriven.TestData, id wire.Broker
 	case "quorum":
 		var members []Member
 		for b := range s.img.Brokers() {
-			members = append(members, Member{ID: peer.ID{NodeID: b.ID, DirectoryID: wire.UUID{15: byte(b.ID)}}, Voter: b.ID < 3})
+			members = append(members, Member{ID: memberOf(b.ID, 0), Voter: b.ID < 3})
 			if b.ID == wire.BrokerID(num(t, td, "wiped", -1)) {
 				members = append(members, Member{ID: peer.ID{NodeID: b.ID, DirectoryID: b.LogDirs[0]}})
 			}
 		}
+		members = append(members, withoutBrokers(t, td)...)
 		q := s.live.quorum(s.img, id, members, now)
 		said := fmt.Sprintf("leader=%d end=%d\n", q.Leader, q.End)
 		for _, m := range q.Members {
@@ -89,6 +90,19 @@ func (s *scripted) runMore(t *testing.T, td *datadriven.TestData, id wire.Broker
 			said += fmt.Sprintf("%d: voter=%v lag=%s heard=%s caughtup=%s\n", m.ID.NodeID, m.Voter, lag, heard, caught)
 		}
 		return nil, said, nil
+	case "answer":
+		s.live.asked.note(memberOf(id, num(t, td, "life", 0)), s.img.Offset(), s.img.Offset()-wire.Offset(num(t, td, "behind", 0)), now)
+		return nil, "", nil
+	case "silence": // an answer of a node that does not tell how far it is
+		s.live.asked.note(memberOf(id, num(t, td, "life", 0)), s.img.Offset(), wire.NoOffset, now)
+		return nil, "", nil
+	case "keep":
+		var members []candidate
+		for _, m := range withoutBrokers(t, td) {
+			members = append(members, candidate{Member: m})
+		}
+		s.live.asked.keep(members)
+		return nil, "", nil
 	case "expire":
 		records, who := s.d.expire(s.live, s.img, now)
 		return records, fmt.Sprintf("expired %d\n", who), nil
@@ -123,6 +137,32 @@ func (s *scripted) runMore(t *testing.T, td *datadriven.TestData, id wire.Broker
 	}
 	td.Fatalf(t, "unknown command %s", td.Cmd)
 	return nil, "", nil
+}
+
+// memberOf is a node in the quorum; life tells its directories apart.
+func memberOf(id wire.BrokerID, life int) peer.ID {
+	return peer.ID{NodeID: id, DirectoryID: wire.UUID{14: byte(life), 15: byte(id)}}
+}
+
+// withoutBrokers are members that no broker is on: voters and observers, each id or id@life, joined by +.
+func withoutBrokers(t *testing.T, td *datadriven.TestData) []Member {
+	t.Helper()
+	var out []Member
+	for _, role := range []string{"voters", "observers"} {
+		for _, one := range strings.FieldsFunc(arg(td, role, ""), func(r rune) bool { return r == '+' }) {
+			id, life, _ := strings.Cut(one, "@")
+			n, err := strconv.Atoi(id)
+			if err != nil {
+				td.Fatalf(t, "%v", err)
+			}
+			l, err := strconv.Atoi("0" + life)
+			if err != nil {
+				td.Fatalf(t, "%v", err)
+			}
+			out = append(out, Member{ID: memberOf(wire.BrokerID(n), l), Voter: role == "voters"})
+		}
+	}
+	return out
 }
 
 // isr: members are id or id@epoch, joined by +; log is the newest leader epoch in the leader's log.

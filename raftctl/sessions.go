@@ -27,6 +27,7 @@ type watch struct {
 // with the controller before this one, which was on node before.
 func (c *Controller) newWatch(before wire.BrokerID) *watch {
 	c.sessions = newLiveness(c.committed(), c.opts.sessionTimeout(), time.Now())
+	c.asked.Store(c.sessions.asked)
 	w := &watch{}
 	if c.opts.Streams == nil {
 		return w
@@ -175,6 +176,19 @@ func (b *beats) cameAfter(l life, t time.Time) bool {
 	defer b.mu.Unlock()
 	one := b.byID[l]
 	return one != nil && one.came.After(t)
+}
+
+// last is when any life of a broker was heard last; zero: never, or long ago.
+func (b *beats) last(id wire.BrokerID) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var at time.Time
+	for l, one := range b.byID {
+		if l.id == id && one.came.After(at) {
+			at = one.came
+		}
+	}
+	return at
 }
 
 func (b *beats) end(l life) {

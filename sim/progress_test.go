@@ -43,6 +43,48 @@ func quorumAt(t *testing.T, cl *kgo.Client, node int) (leader int, end int64, me
 	return int(p.LeaderID), p.HighWatermark, members
 }
 
+// level wants all of the living to have everything that the controller has committed, and to have said so a moment ago; the first
+// three nodes vote.
+func level(t *testing.T, c *Cluster, cl *kgo.Client, by int, dead map[int]progress) (leader int, end int64, members map[int]progress) {
+	t.Helper()
+	time.Sleep(5 * time.Second) // nothing is decided any more
+	before := time.Now().UnixMilli()
+	leader, end, members = quorumAt(t, cl, by)
+	after := time.Now().UnixMilli()
+	ctl := c.nodes[leader-1].controller()
+	if committed := int64(ctl.Image().Offset()) + 1; !ctl.Leading() || end != committed || len(members) != len(c.nodes) {
+		t.Errorf("node %d leads and ends at %d, with %d members; it has committed up to %d", leader, end, len(members), committed)
+	}
+	for i, n := range c.nodes {
+		id, m := i+1, members[i+1]
+		if want, ok := dead[id]; ok {
+			if m != want {
+				t.Errorf("node %d is dead and told to be at %+v, want %+v", id, m, want)
+			}
+			continue
+		}
+		since := before - 500 // two heartbeats and a bit
+		switch {
+		case id == leader:
+			since = before
+		case n.apart:
+			since = before - 1010 // it is asked once a second
+		}
+		if want := (progress{id <= 3, end, m.heard, m.heard}); m != want || m.heard < since || m.heard > after {
+			t.Errorf("node %d is told to be at %+v at %d, want %+v", id, m, after, want)
+		}
+	}
+	return leader, end, members
+}
+
+// decide has something written to the metadata.
+func decide(t *testing.T, cl *kgo.Client, by int, topic string) {
+	t.Helper()
+	if got := at(t, cl, by, create(topic, 1)).(*kmsg.CreateTopicsResponse).Topics[0]; got.ErrorCode != 0 {
+		t.Fatalf("%s at node %d: %v", topic, by, kerr.ErrorForCode(got.ErrorCode))
+	}
+}
+
 // DescribeQuorum tells how far each member is, voters and the broker that only observes. Who is dead stays where it was last
 // heard, and its lag grows. A controller that is new knows nothing of those who have not reported to it: -1, as in Kafka.
 func TestQuorumTellsHowFarItsMembersAre(t *testing.T) {
@@ -51,42 +93,10 @@ func TestQuorumTellsHowFarItsMembersAre(t *testing.T) {
 		mustStart(t, c.Joiner(4, nodes, append(slices.Clone(brokersOnly), "advertised.listeners=PLAINTEXT://n4:9092")...))
 		nodes = c.nodes
 		awaitMembers(t, c, "1* 2* 3* 4", time.Minute)
-		// level wants all of the living to have everything that the controller has committed, and to have said so a moment ago.
 		level := func(by int, dead map[int]progress) (leader int, end int64, members map[int]progress) {
 			t.Helper()
-			time.Sleep(5 * time.Second) // nothing is decided any more
-			before := time.Now().UnixMilli()
-			leader, end, members = quorumAt(t, cl, by)
-			after := time.Now().UnixMilli()
-			ctl := nodes[leader-1].controller()
-			if committed := int64(ctl.Image().Offset()) + 1; !ctl.Leading() || end != committed || len(members) != 4 {
-				t.Errorf("node %d leads and ends at %d, with %d members; it has committed up to %d", leader, end, len(members), committed)
-			}
-			for id := 1; id <= 4; id++ {
-				m := members[id]
-				if want, ok := dead[id]; ok {
-					if m != want {
-						t.Errorf("node %d is dead and told to be at %+v, want %+v", id, m, want)
-					}
-					continue
-				}
-				since := before - 500 // two heartbeats and a bit
-				if id == leader {
-					since = before
-				}
-				if want := (progress{id <= 3, end, m.heard, m.heard}); m != want || m.heard < since || m.heard > after {
-					t.Errorf("node %d is told to be at %+v at %d, want %+v", id, m, after, want)
-				}
-			}
-			return leader, end, members
+			return level(t, c, cl, by, dead)
 		}
-		decide := func(by int, topic string) {
-			t.Helper()
-			if got := at(t, cl, by, create(topic, 1)).(*kmsg.CreateTopicsResponse).Topics[0]; got.ErrorCode != 0 {
-				t.Fatalf("%s at node %d: %v", topic, by, kerr.ErrorForCode(got.ErrorCode))
-			}
-		}
-
 		leader, end, members := level(1, nil)
 		voter := leader%3 + 1
 		dead := map[int]progress{}
@@ -98,7 +108,7 @@ func TestQuorumTellsHowFarItsMembersAre(t *testing.T) {
 			if was := members[id]; now[id].end != end || now[id].heard < was.heard || now[id].heard != now[id].caughtUp || now[id].voter != was.voter {
 				t.Errorf("node %d was killed at %+v and is told to be at %+v", id, was, now[id])
 			}
-			decide(leader, nodes[id-1].Name()+"-is-dead")
+			decide(t, cl, leader, nodes[id-1].Name()+"-is-dead")
 			_, later, next := level(leader, dead)
 			if later <= end {
 				t.Errorf("the metadata end at %d after a topic was made, at %d before", later, end)

@@ -12,7 +12,7 @@ import (
 )
 
 // describeQuorum answers DescribeQuorum (key 55), versions 0-2: the members of the metadata log and how far each is, as it
-// has said in its heartbeats; -1 where it has said nothing. v1 timestamps (KIP-836); v2 messages, directories and the
+// has said in its heartbeats, or where no broker is when the controller asked it; -1 where it has said nothing. v1 timestamps (KIP-836); v2 messages, directories and the
 // controllers' endpoints (KIP-853). Only __cluster_metadata-0 can be asked for. Errors of all: 7, 31, 41; of the
 // partition: 3.
 type describeQuorum struct {

@@ -47,6 +47,8 @@ type Answer struct {
 	Leader string `json:",omitempty"`
 	// Applied answers Status: the index of the last entry of the metadata log that the node has applied.
 	Applied uint64 `json:",omitempty"`
+	// End answers Status, too: the end, exclusive, of the metadata that the node has; 0: it has none, or does not tell.
+	End wire.Offset `json:",omitempty"`
 	// NextID answers NextID: 0 where the node does not lead.
 	NextID int32 `json:",omitempty"`
 }
