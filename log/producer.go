@@ -171,11 +171,22 @@ func (ps *producers) checkTxn(h *header, p *producer, t *TxnRules) error {
 		return fmt.Errorf("producer %d sent epoch %d, the last seen epoch is %d: %w",
 			h.producerID, h.epoch, p.epoch, kerr.InvalidProducerEpoch)
 	}
-	if h.txn && t.Tentative && h.baseSequence > t.Lowest {
+	if h.txn && t.Tentative && h.baseSequence > t.Lowest && !p.followedBy(h) {
 		return fmt.Errorf("producer %d sent sequence %d, sequence %d came before it: %w",
 			h.producerID, h.baseSequence, t.Lowest, kerr.OutOfOrderSequenceNumber)
 	}
 	return nil
+}
+
+// followedBy reports whether the batch goes on where the producer's last one ended: which of the offered ones comes first is no question
+// then. (Kafka asks it all the same, so that a late copy of a batch of the last transaction, which is in the log, keeps every
+// batch of the next one out.) p may be nil.
+func (p *producer) followedBy(h *header) bool {
+	if p == nil || p.epoch != h.epoch {
+		return false
+	}
+	last, ok := p.newest()
+	return ok && h.baseSequence == nextSequence(last.lastSequence)
 }
 
 // checkUnsequenced applies the rules for a batch that a coordinator writes for a producer.

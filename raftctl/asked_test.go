@@ -77,7 +77,7 @@ func TestWhoIsAskedHowFarItIs(t *testing.T) {
 		// alive has nodes answer raft, and brokers send heartbeats.
 		alive := func(nodes, brokers []wire.BrokerID) {
 			for _, id := range nodes {
-				c.inject.heard.note(serverID(memberOf(id, 0)), time.Now())
+				c.inject.heard.note(serverID(memberOf(id, 0)), time.Now(), time.Now())
 			}
 			for _, id := range brokers {
 				c.beats.begin(life{id, lives[id]})

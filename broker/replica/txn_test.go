@@ -123,6 +123,21 @@ func TestGuards(t *testing.T) {
 		k.send(7, 0, 3, Admission{Guard: g}, nil)
 		k.send(7, 0, 4, Admission{Guard: g}, nil)
 	})
+	t.Run("a late copy of what is in the log keeps nothing out", func(t *testing.T) {
+		k := newTxnKit(t)
+		k.send(7, 0, 0, Admission{Guard: k.begin(7, 0, 0)}, nil)
+		k.send(7, 0, 1, Admission{}, nil)
+		k.mark(7, 0, 1, true, false, nil)
+		for seq := range int32(2) {
+			a, err := k.p.AppendTxn(k.validate(k.p, inTxn(7, 0, seq)), Admission{Guard: k.begin(7, 0, seq)}, 1)
+			if err != nil || !a.Duplicate {
+				t.Fatalf("a copy of sequence %d: %+v, %v", seq, a, err)
+			}
+		}
+		k.send(7, 0, 3, Admission{Guard: k.begin(7, 0, 3)}, kerr.OutOfOrderSequenceNumber)
+		k.send(7, 0, 2, Admission{Guard: k.begin(7, 0, 2)}, nil)
+		k.send(7, 0, 3, Admission{}, nil)
+	})
 	t.Run("v2 begins at sequence 0", func(t *testing.T) {
 		k := newTxnKit(t)
 		k.send(7, 0, 3, Admission{Guard: k.begin(7, 0, 3), V2: true}, kerr.OutOfOrderSequenceNumber)

@@ -37,8 +37,19 @@ type client struct {
 	brokers   map[int32]string
 	leaders   map[wire.TopicPartition]int32
 	coords    map[coordKey]string
-	next      int    // of the seeds
-	asked     string // who was asked last
+	next      int      // of the seeds
+	trace     []string // the last requests and answers
+}
+
+// traceSize bounds the trace.
+const traceSize = 400
+
+// note adds a line to the trace.
+func (c *client) note(format string, args ...any) {
+	if len(c.trace) == traceSize {
+		c.trace = append(c.trace[:0], c.trace[traceSize/2:]...)
+	}
+	c.trace = append(c.trace, time.Now().UTC().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
 type coordKey struct {
@@ -69,7 +80,6 @@ var errNoBroker = errors.New("no broker is known for it now")
 
 // at sends a request to a broker and waits for the answer. An error means that nobody knows what became of it.
 func (c *client) at(ctx context.Context, addr string, req kmsg.Request) (kmsg.Response, error) {
-	c.asked = addr
 	conn := c.conns[addr]
 	if conn == nil {
 		dctx, cancel := context.WithTimeout(ctx, dialWait)
@@ -81,8 +91,10 @@ func (c *client) at(ctx context.Context, addr string, req kmsg.Request) (kmsg.Re
 		}
 		c.conns[addr] = conn
 	}
+	c.note("%s to %s", kmsg.NameForKey(req.Key()), addr)
 	resp, err := c.exchange(conn, req)
 	if err != nil {
+		c.note("%v", err)
 		_ = conn.Close()
 		delete(c.conns, addr)
 		c.forget()

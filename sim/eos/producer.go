@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/kajamq/kaja/wire"
@@ -76,7 +77,7 @@ func (p *producer) over(ctx context.Context) bool {
 
 func (p *producer) fail(format string, args ...any) {
 	p.broken = true
-	p.h.Fail("%s: %s by %s", p.txnID, fmt.Sprintf(format, args...), p.c.asked)
+	p.h.Fail("%s: %s; it is %d/%d:\n%s", p.txnID, fmt.Sprintf(format, args...), p.id, p.epoch, strings.Join(p.c.trace, "\n"))
 }
 
 // retriable says which codes leave a request to be sent again.

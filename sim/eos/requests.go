@@ -45,6 +45,7 @@ func (p *incarnation) initProducer(ctx context.Context, timeout time.Duration) i
 
 // noted makes the client look again for who is asked, if the answer says so.
 func (p *incarnation) noted(code int16) int16 {
+	p.c.note("%d/%d is answered %d", p.id, p.epoch, code)
 	switch code {
 	case kerr.NotLeaderForPartition.Code, kerr.NotCoordinator.Code, kerr.CoordinatorNotAvailable.Code, kerr.LeaderNotAvailable.Code,
 		kerr.UnknownTopicOrPartition.Code, kerr.KafkaStorageError.Code, kerr.FencedLeaderEpoch.Code:
@@ -92,6 +93,7 @@ func (p *incarnation) produce(ctx context.Context, tp wire.TopicPartition, seque
 	}
 	req.Topics = []kmsg.ProduceRequestTopic{{Topic: tp.Topic, Partitions: []kmsg.ProduceRequestTopicPartition{
 		{Partition: int32(tp.Partition), Records: records}}}}
+	p.c.note("%s: %d records from sequence %d on", tp, len(values), sequence)
 	got, err := p.c.toLeader(ctx, tp, req)
 	if err != nil {
 		return unknown, wire.NoOffset
