@@ -28,3 +28,9 @@ func parse(text string) document {
 	}
 	return d
 }
+
+// has reports whether the document has the row, of the same version.
+func (d document) has(r row) bool {
+	_, ok := d.cells[r.key()]
+	return ok
+}

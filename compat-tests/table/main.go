@@ -73,6 +73,14 @@ type row struct {
 // resultLine is the end of a test or a subtest.
 var resultLine = regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): (\S+) \(`)
 
+// key names what was done by which version of a client.
+func (r row) key() [3]string { return [3]string{r.client, r.version, r.what} }
+
+// runs reports whether the row is that of a client of the matrix.
+func (r row) runs(name string) bool {
+	return regexp.MustCompile("^(?:" + r.one + ")$").MatchString("TestMatrix/" + name + "/one")
+}
+
 const notRun = "not run"
 
 // ends says how often a test ended one way and the other.
@@ -151,20 +159,20 @@ func page(known document, kaja, kafka []string) string {
 		if r.reference {
 			cells[2], cells[3] = "compared", "–"
 		}
-		if old, ok := known.cells[[3]string{r.client, r.version, r.what}]; ok {
-			for i := range cells {
-				if cells[i] == notRun {
-					cells[i] = old[i]
-				}
+		for i := range cells {
+			if known.has(r) && cells[i] == notRun {
+				cells[i] = known.cells[r.key()][i]
 			}
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.client, r.version, r.what, strings.Join(cells[:], " | "))
 	}
 	b.WriteString("\n## API versions\nWhat kaja saw of each client of the matrix.\n\n| client | APIs and versions |\n|---|---|\n")
 	names, seen := versions(kaja)
-	lines := maps.Clone(known.versions)
-	if lines == nil {
-		lines = map[string]string{}
+	lines := map[string]string{}
+	for name, line := range known.versions {
+		if slices.ContainsFunc(rows, func(r row) bool { return known.has(r) && r.runs(name) }) {
+			lines[name] = line
+		}
 	}
 	for _, name := range names {
 		var parts []string
