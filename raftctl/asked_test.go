@@ -87,7 +87,7 @@ func TestWhoIsAskedHowFarItIs(t *testing.T) {
 		alive([]wire.BrokerID{died, diedAlone}, []wire.BrokerID{died})
 		p := newPilot(c)
 		for i := 1; i <= looks; i++ {
-			time.Sleep(pilotTick)
+			<-time.After(pilotTick)
 			alive([]wire.BrokerID{combined, alone, next, nextBroker, observer, changed, hangs, older}, []wire.BrokerID{leader, combined, nextBroker, observer})
 			began, all := time.Now(), members()
 			p.look(all)

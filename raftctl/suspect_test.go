@@ -25,9 +25,9 @@ func TestHeartbeatBeingAnsweredIsNoSignOfLife(t *testing.T) {
 		}
 		check("nothing has come", time.Now(), false)
 		b.begin(of)
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		broke := time.Now()
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		check("it waits for its answer", broke, false)
 		b.end(of)
 		check("it was answered", broke, false)

@@ -236,7 +236,7 @@ func (p *Partition) Unsure() bool { return p.world.unsure() }
 func (p *Partition) refused(err error) error {
 	for _, of := range []error{kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch, kerr.InvalidTxnState, kerr.TransactionCoordinatorFenced} {
 		if errors.Is(err, of) && p.world.unsure() {
-			return fmt.Errorf("%w: this broker may have been replaced; its log says: %v", kerr.NotLeaderForPartition, err)
+			return fmt.Errorf("%w: this broker may have been replaced; its log says: %s", kerr.NotLeaderForPartition, err.Error())
 		}
 	}
 	return p.storageFailed(err)
