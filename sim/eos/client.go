@@ -95,12 +95,23 @@ func (c *client) at(ctx context.Context, addr string, req kmsg.Request) (kmsg.Re
 	resp, err := c.exchange(conn, req)
 	if err != nil {
 		c.note("%v", err)
+		if _, ok := req.(*kmsg.InitProducerIDRequest); ok {
+			abandon(conn)
+		}
 		_ = conn.Close()
 		delete(c.conns, addr)
 		c.forget()
 		return nil, fmt.Errorf("%s: %w", kmsg.NameForKey(req.Key()), err)
 	}
 	return resp, nil
+}
+
+// abandon keeps what was not delivered on conn from being delivered after its end, as TCP would once it can. A copy of any request may come
+// late, which is to be survived, but one that takes the next incarnation would fence that of a later try, by right.
+func abandon(conn net.Conn) {
+	if c, ok := conn.(interface{ SetLinger(sec int) error }); ok {
+		_ = c.SetLinger(0) // it is closed next, in any case
+	}
 }
 
 func (c *client) exchange(conn net.Conn, req kmsg.Request) (kmsg.Response, error) {
