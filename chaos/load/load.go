@@ -107,19 +107,11 @@ func Start(ctx context.Context, cfg Config) (*Load, error) {
 	return l, nil
 }
 
-// probePatience is how long a probe waits for a connection or an answer to what needs no time; twice that for an acknowledgement. Then it
-// asks another node who leads.
-const probePatience = 200 * time.Millisecond
-
 // begin starts the workers; those that produce end with produce, those that read with ctx.
 func (l *Load) begin(ctx, produce context.Context) error {
-	// The probes measure the nodes, not how long a client waits for one that is silent.
-	cl, err := l.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DialTimeout(probePatience), kgo.RequestTimeoutOverhead(probePatience),
-		kgo.ProduceRequestTimeout(probePatience))
-	if err != nil {
-		return err
+	for part := range int32(l.cfg.Nodes) {
+		l.workers.Go(func() { l.note(l.Probes.run(produce, part, l.cfg.Seeds, l.cfg.ProbeEvery)) })
 	}
-	l.workers.Go(func() { l.note(l.Probes.run(produce, cl, l.cfg.ProbeEvery)) })
 	const producers = 4
 	for i := range producers {
 		if err := l.produce(produce, l.Plain, Plain, fmt.Sprintf("p%d", i), time.Second*producers/time.Duration(l.cfg.Rate)); err != nil {

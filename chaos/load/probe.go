@@ -29,32 +29,37 @@ func newProbes(n int) *Probes { return &Probes{told: history.New(), acks: make([
 // Acked is how many records were acknowledged so far.
 func (p *Probes) Acked() int { return p.told.Acked() }
 
-func (p *Probes) run(ctx context.Context, cl *kgo.Client, every time.Duration) error {
-	defer cl.Close()
+// run sends to one partition until ctx ends; every is the time between two records, or longer where one is acknowledged later. addrs are
+// those of all nodes.
+func (p *Probes) run(ctx context.Context, part int32, addrs []string, every time.Duration) error {
+	from, err := newProber(part, addrs)
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	if err := from.begin(ctx); err != nil {
+		return nil //nolint:nilerr // the load has ended before it began
+	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
-			if err := cl.Flush(context.Background()); err != nil {
-				return fmt.Errorf("flush the probes: %w", err)
-			}
 			return nil
 		case <-tick.C:
 		}
-		for part := range p.acks {
-			value := "probe" + strconv.Itoa(part) + ":" + strconv.Itoa(n)
-			r := &kgo.Record{Topic: Probe, Partition: int32(part), Value: []byte(value)}
-			cl.Produce(context.Background(), r, func(r *kgo.Record, err error) {
-				p.told.Told(value, r, err)
-				if err != nil {
-					return
-				}
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				p.acks[part] = append(p.acks[part], time.Now())
-			})
+		value := "probe" + strconv.Itoa(int(part)) + ":" + strconv.Itoa(n)
+		offset, err := from.send(ctx, value)
+		if ctx.Err() != nil && err != nil {
+			return nil // nobody was told what became of the last one
 		}
+		p.told.Told(value, &kgo.Record{Topic: Probe, Partition: part, Offset: int64(offset)}, err)
+		if err != nil {
+			return fmt.Errorf("probe of partition %d: %w", part, err)
+		}
+		p.mu.Lock()
+		p.acks[part] = append(p.acks[part], time.Now())
+		p.mu.Unlock()
 	}
 }
 
