@@ -26,6 +26,7 @@ func (b *Broker) newGroups() *groupcoord.Service {
 			MaxMetadata: b.cfg.Int("offset.metadata.max.bytes"),
 			Retention:   b.cfg.Duration("offsets.retention.minutes"),
 		},
+		Outdated:      b.outdated,
 		CommitTimeout: b.cfg.Duration("offsets.commit.timeout.ms"),
 		CheckInterval: b.cfg.Duration("offsets.retention.check.interval.ms"),
 		NewMemberUUID: b.ids.memberUUID,

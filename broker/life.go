@@ -60,6 +60,9 @@ func (b *Broker) register(ctx context.Context, reg raftctl.Registration) (wire.B
 // unsure reports whether the controller may have replaced this broker as a leader without its knowing.
 func (b *Broker) unsure() bool { return b.life != nil && b.life.Unsure() }
 
+// outdated reports whether the controller may have replaced this broker as a coordinator, and there is hope that it will hear of it.
+func (b *Broker) outdated() bool { return b.life != nil && b.life.Outdated() }
+
 // unfence says that this broker is ready, and returns when its own metadata know of it: from then on clients are served, and
 // the first answer names it.
 func (b *Broker) unfence(ctx context.Context) error {

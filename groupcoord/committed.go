@@ -35,7 +35,7 @@ type FetchRequest struct {
 }
 
 // FetchOffsets answers with a v8+ group: a group that does not exist has no offsets, which is no error. When the
-// coordinator can't tell, the group carries an error and nothing else.
+// coordinator can't tell, which includes one that may have been replaced, the group carries an error and nothing else.
 func (s *Service) FetchOffsets(r FetchRequest, done func(kmsg.OffsetFetchResponseGroup)) {
 	s.post(r.Group, func(m *machine, tok coord.Token, _ time.Time) coord.Decision {
 		var g kmsg.OffsetFetchResponseGroup
@@ -46,6 +46,9 @@ func (s *Service) FetchOffsets(r FetchRequest, done func(kmsg.OffsetFetchRespons
 		}
 		return reply(tok, g)
 	}, func(body any, err *kerr.Error) {
+		if err == nil && s.o.Outdated != nil && s.o.Outdated() {
+			err = kerr.NotCoordinator // its successor may have taken later commits
+		}
 		if err == nil {
 			done(body.(kmsg.OffsetFetchResponseGroup))
 			return

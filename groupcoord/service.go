@@ -28,6 +28,9 @@ type Options struct {
 	NumPartitions func() int
 	// Topics tells topics that exist now.
 	Topics Topics
+	// Outdated reports whether this broker may have been replaced as a coordinator and can be expected to hear of it. It must not
+	// block; nil: never.
+	Outdated func() bool
 	// Now is the clock; nil is time.Now.
 	Now        func() time.Time
 	Logger     *slog.Logger

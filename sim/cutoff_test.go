@@ -10,6 +10,7 @@ import (
 
 	"github.com/kajamq/kaja/wire"
 	"github.com/kajamq/kaja/wire/batch"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -149,10 +150,11 @@ type wronged struct {
 	nodes []*Node
 	old   *Node
 
-	asker *kgo.Client // asks old
-	other *kgo.Client // asks the others
-	peer  int         // the id of one of them
-	part  int32       // of the topic t, which old leads
+	asker  *kgo.Client // asks old
+	other  *kgo.Client // asks the others
+	peer   int         // the id of one of them
+	part   int32       // of the topic t, which old leads
+	leader int32       // the id of old
 
 	plain, txn wire.ProducerID
 	epoch      [2]wire.ProducerEpoch // of plain and of txn
@@ -171,9 +173,9 @@ func newWronged(t *testing.T, seed uint64, controllers bool) *wronged {
 	t.Cleanup(w.other.Close)
 	for _, p := range at(t, w.other, 1, metadataOf("t")).(*kmsg.MetadataResponse).Topics[0].Partitions {
 		if w.nodes[p.Leader-1].controller().Leading() == controllers {
-			w.old, w.part = w.nodes[p.Leader-1], p.Partition
+			w.old, w.leader, w.part = w.nodes[p.Leader-1], p.Leader, p.Partition
 			w.peer = int(p.Leader)%3 + 1
-			w.txnID = coordinatedBy(t, w.other, p.Leader)
+			w.txnID = coordinatedBy(t, w.other, 1, p.Leader)
 		}
 	}
 	if w.old == nil {
@@ -294,12 +296,50 @@ func (w *wronged) expect(who string, sequence, writer, fenced error) {
 	check("InitProducerId that goes on from the next epoch", err, fenced)
 }
 
-// coordinatedBy gives a transactional id whose coordinator is the node.
-func coordinatedBy(t *testing.T, cl *kgo.Client, node int32) string {
+// A group coordinator that was cut off and replaced tells nobody the offsets that it knows: later ones may have been committed since. Where
+// no controller is left, and for a while has not been, it tells them.
+func TestCutOffCoordinatorTellsNoOffsets(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		w := newWronged(t, seed, seed%2 == 0)
+		group := coordinatedBy(t, w.other, 0, w.leader)
+		offsets := kadm.Offsets{}
+		offsets.AddOffset("t", 0, 5, -1)
+		if err := kadm.NewClient(w.other).CommitAllOffsets(t.Context(), group, offsets); err != nil {
+			t.Fatal(err)
+		}
+		fetch := func() (int64, error) {
+			r := kmsg.NewPtrOffsetFetchRequest()
+			r.Groups = []kmsg.OffsetFetchRequestGroup{{Group: group, Topics: []kmsg.OffsetFetchRequestGroupTopic{{Topic: "t", Partitions: []int32{0}}}}}
+			resp, err := w.ask(r)
+			if err != nil {
+				return 0, err
+			}
+			got := resp.(*kmsg.OffsetFetchResponse).Groups[0]
+			if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
+				return 0, err
+			}
+			return got.Topics[0].Partitions[0].Offset, kerr.ErrorForCode(got.Topics[0].Partitions[0].ErrorCode)
+		}
+		if o, err := fetch(); o != 5 || err != nil {
+			t.Fatalf("the coordinator tells %d, %v", o, err)
+		}
+		w.cutOff()
+		if o, err := fetch(); !errors.Is(err, kerr.NotCoordinator) {
+			t.Errorf("a coordinator that was replaced tells %d, %v", o, err)
+		}
+		time.Sleep(time.Minute)
+		if o, err := fetch(); o != 5 || err != nil {
+			t.Errorf("a minute without any controller, and it tells %d, %v", o, err)
+		}
+	})
+}
+
+// coordinatedBy gives a group (kind 0) or a transactional id (1) whose coordinator is the node.
+func coordinatedBy(t *testing.T, cl *kgo.Client, kind int8, node int32) string {
 	t.Helper()
 	for i := range 1000 {
 		r := kmsg.NewPtrFindCoordinatorRequest()
-		r.CoordinatorType, r.CoordinatorKeys = 1, []string{fmt.Sprintf("txn-%d", i)}
+		r.CoordinatorType, r.CoordinatorKeys = kind, []string{fmt.Sprintf("id-%d", i)}
 		if got := at(t, cl, 1, r).(*kmsg.FindCoordinatorResponse).Coordinators[0]; got.ErrorCode == 0 && got.NodeID == node {
 			return got.Key
 		}

@@ -141,6 +141,22 @@ func (l *Lifecycle) Unsure() bool {
 	return l.fenced || time.Since(l.heard) >= l.o.Session || applied < l.known
 }
 
+// hope is how much longer than a session a broker waits for the word of a controller before it takes it that there is none.
+const hope = 10 * time.Second
+
+// Outdated is Unsure, but not where no controller has been heard of for so long that none is to be expected: what rests on it would
+// else not work for as long as there is none.
+func (l *Lifecycle) Outdated() bool {
+	applied := l.o.Applied()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	silence := time.Since(l.heard)
+	if silence >= l.o.Session+hope {
+		return false
+	}
+	return l.fenced || silence >= l.o.Session || applied < l.known
+}
+
 // Ready says that the broker can serve, and returns once the controller lets it.
 func (l *Lifecycle) Ready(ctx context.Context) error {
 	l.ready.Store(true)

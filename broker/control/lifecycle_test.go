@@ -242,8 +242,13 @@ func TestUnsure(t *testing.T) {
 			if got := l.Unsure(); got != want {
 				t.Errorf("%s: unsure %v", when, got)
 			}
+			if got := l.Outdated(); got != want {
+				t.Errorf("%s: outdated %v", when, got)
+			}
 		}
-		look("not registered", true)
+		if !l.Unsure() {
+			t.Error("not registered, and sure")
+		}
 		if _, err := l.Register(t.Context(), raftctl.Registration{ID: 3}); err != nil {
 			t.Fatal(err)
 		}
@@ -277,6 +282,18 @@ func TestUnsure(t *testing.T) {
 		d.mu.Unlock()
 		time.Sleep(2 * time.Second)
 		look("a controller that was sure a second ago", false)
+		set(42, 0, true)
+		d.mu.Lock()
+		since = 0
+		d.mu.Unlock()
+		last := d.last().Add(-time.Second)
+		time.Sleep(time.Until(last.Add(13*time.Second - time.Millisecond)))
+		look("no controller for nearly a session and ten seconds", true)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if !l.Unsure() || l.Outdated() {
+			t.Errorf("no controller for a session and ten seconds: unsure %v, outdated %v", l.Unsure(), l.Outdated())
+		}
 	})
 }
 
