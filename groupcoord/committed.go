@@ -46,7 +46,7 @@ func (s *Service) FetchOffsets(r FetchRequest, done func(kmsg.OffsetFetchRespons
 		}
 		return reply(tok, g)
 	}, func(body any, err *kerr.Error) {
-		if err == nil && s.o.Outdated != nil && s.o.Outdated() {
+		if err == nil && s.o.Outdated() {
 			err = kerr.NotCoordinator // its successor may have taken later commits
 		}
 		if err == nil {

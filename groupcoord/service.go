@@ -51,6 +51,9 @@ type Service struct {
 
 // NewService makes a service without shards.
 func NewService(o Options) *Service {
+	if o.Outdated == nil {
+		o.Outdated = func() bool { return false }
+	}
 	s := &Service{o: o, metrics: newMetrics(o.Registerer)}
 	s.rt = coord.New(coord.Options[*machine]{
 		Name:          "group coordinator",

@@ -135,10 +135,17 @@ func (l *Lifecycle) Fenced() bool {
 // Unsure reports whether the controller may have replaced this broker as a leader without its knowing: it is fenced, has had no
 // answer for a session, or has not applied yet what the controller knew when it answered last.
 func (l *Lifecycle) Unsure() bool {
+	unsure, _ := l.doubt()
+	return unsure
+}
+
+// doubt is Unsure, and how long no controller has been heard of.
+func (l *Lifecycle) doubt() (unsure bool, silence time.Duration) {
 	applied := l.o.Applied()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.fenced || time.Since(l.heard) >= l.o.Session || applied < l.known
+	silence = time.Since(l.heard)
+	return l.fenced || silence >= l.o.Session || applied < l.known, silence
 }
 
 // hope is how much longer than a session a broker waits for the word of a controller before it takes it that there is none.
@@ -147,14 +154,8 @@ const hope = 10 * time.Second
 // Outdated is Unsure, but not where no controller has been heard of for so long that none is to be expected: what rests on it would
 // else not work for as long as there is none.
 func (l *Lifecycle) Outdated() bool {
-	applied := l.o.Applied()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	silence := time.Since(l.heard)
-	if silence >= l.o.Session+hope {
-		return false
-	}
-	return l.fenced || silence >= l.o.Session || applied < l.known
+	unsure, silence := l.doubt()
+	return unsure && silence < l.o.Session+hope
 }
 
 // Ready says that the broker can serve, and returns once the controller lets it.
