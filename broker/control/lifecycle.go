@@ -62,8 +62,10 @@ type Lifecycle struct {
 	stopping atomic.Bool // it wants to stop
 
 	mu      sync.Mutex
-	heard   time.Time   // when the controller had been sure to be one, or the heartbeat was sent that it answered, if that was before
-	known   wire.Offset // of the metadata that it was answered from
+	heard   time.Time     // when the controller had been sure to be one, or the heartbeat was sent that it answered, if that was before
+	known   wire.Offset   // of the metadata that it was answered from
+	looked  time.Time     // when the last heartbeat began
+	lone    time.Duration // for how long, up to looked, no controller had been heard of while this process ran
 	fenced  bool
 	changed chan struct{} // closed when fenced or stop changes
 	stop    bool          // the controller lets it stop
@@ -139,13 +141,19 @@ func (l *Lifecycle) Unsure() bool {
 	return unsure
 }
 
-// doubt is Unsure, and how long no controller has been heard of.
-func (l *Lifecycle) doubt() (unsure bool, silence time.Duration) {
+// doubt is Unsure, and for how long no controller has been heard of.
+func (l *Lifecycle) doubt() (unsure bool, lone time.Duration) {
 	applied := l.o.Applied()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	silence = time.Since(l.heard)
-	return l.fenced || silence >= l.o.Session || applied < l.known, silence
+	now := time.Now()
+	return l.fenced || now.Sub(l.heard) >= l.o.Session || applied < l.known, l.loneLocked(now)
+}
+
+// loneLocked is for how long no controller has been heard of while this process ran. Where it takes longer from one heartbeat to the
+// next than it may, the process has been paused: that it heard nobody meanwhile says nothing of controllers.
+func (l *Lifecycle) loneLocked(now time.Time) time.Duration {
+	return l.lone + min(now.Sub(l.looked), l.o.Interval+l.o.Timeout)
 }
 
 // hope is how much longer than a session a broker waits for the word of a controller before it takes it that there is none.
@@ -154,8 +162,8 @@ const hope = 10 * time.Second
 // Outdated is Unsure, but not where no controller has been heard of for so long that none is to be expected: what rests on it would
 // else not work for as long as there is none.
 func (l *Lifecycle) Outdated() bool {
-	unsure, silence := l.doubt()
-	return unsure && silence < l.o.Session+hope
+	unsure, lone := l.doubt()
+	return unsure && lone < l.o.Session+hope
 }
 
 // Ready says that the broker can serve, and returns once the controller lets it.
@@ -252,6 +260,9 @@ func (l *Lifecycle) beat(unfit bool, failing int) int {
 		OfflineDirs: l.o.Offline(), Gone: l.o.Gone(),
 	}
 	sent := time.Now()
+	l.mu.Lock()
+	l.lone, l.looked = l.loneLocked(sent), sent
+	l.mu.Unlock()
 	reply, err := l.o.Access.Heartbeat(ctx, hb)
 	if err != nil {
 		if l.ctx.Err() == nil && (failing == 0 || failing%warnEvery == 0) {
@@ -259,6 +270,9 @@ func (l *Lifecycle) beat(unfit bool, failing int) int {
 		}
 		if errors.Is(err, kerr.StaleBrokerEpoch) || errors.Is(err, kerr.BrokerIDNotRegistered) {
 			l.took(raftctl.HeartbeatReply{Fenced: true}) // another process has taken this one's place, or nobody is to
+			l.mu.Lock()
+			l.lone = 0
+			l.mu.Unlock()
 		}
 		if errors.Is(err, kerr.StaleBrokerEpoch) && !l.stopping.Load() {
 			l.comeBack()
@@ -268,6 +282,9 @@ func (l *Lifecycle) beat(unfit bool, failing int) int {
 	l.displaced = displaced{}
 	l.mu.Lock()
 	l.heard, l.known = sent.Add(-reply.Since), reply.Metadata
+	if reply.Since < l.o.Session { // else it may be one no more, and not know it
+		l.lone = reply.Since
+	}
 	l.mu.Unlock()
 	l.took(reply)
 	return 0

@@ -297,6 +297,75 @@ func TestUnsure(t *testing.T) {
 	})
 }
 
+// That nobody was heard of is no sign that there is no controller while this process did not run, nor is the answer that this broker's
+// place is taken: it has been replaced for all that it knows.
+func TestOutdatedAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := func() (raftctl.HeartbeatReply, error) { return raftctl.HeartbeatReply{CaughtUp: true}, nil }
+		// The process stands still for a minute: whatever was under way ends then, whenever it was to end.
+		stopped := func(reply raftctl.HeartbeatReply, err error) func() (raftctl.HeartbeatReply, error) {
+			return func() (raftctl.HeartbeatReply, error) { time.Sleep(time.Minute); return reply, err }
+		}
+		say := good
+		d := &desk{}
+		d.answer = func(raftctl.Heartbeat) (raftctl.HeartbeatReply, error) {
+			say := say
+			d.mu.Unlock()
+			defer d.mu.Lock()
+			return say()
+		}
+		var log bytes.Buffer
+		l := life(d, &log)
+		defer l.Close()
+		set := func(next func() (raftctl.HeartbeatReply, error)) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			say = next
+		}
+		look := func(when string, outdated bool) {
+			t.Helper()
+			synctest.Wait()
+			if unsure, got := l.Unsure(), l.Outdated(); unsure != outdated || got != outdated {
+				t.Errorf("%s: unsure %v, outdated %v, want %v", when, unsure, got, outdated)
+			}
+		}
+		if _, err := l.Register(t.Context(), raftctl.Registration{ID: 3}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		silent := func() (raftctl.HeartbeatReply, error) { return raftctl.HeartbeatReply{}, kerr.RequestTimedOut }
+		for what, pause := range map[string]func() (raftctl.HeartbeatReply, error){
+			"its heartbeat failed":                     stopped(raftctl.HeartbeatReply{}, kerr.RequestTimedOut),
+			"its heartbeat was answered":               stopped(raftctl.HeartbeatReply{CaughtUp: true}, nil),
+			"the controller within it had stood still": stopped(raftctl.HeartbeatReply{CaughtUp: true, Since: time.Minute}, nil),
+		} {
+			set(good)
+			time.Sleep(2 * time.Second)
+			look("while it is answered", false)
+			set(pause)
+			time.Sleep(500 * time.Millisecond) // one answer may be good yet
+			time.Sleep(59 * time.Second)
+			look("while it stood still and "+what, true)
+			set(silent)
+			time.Sleep(2 * time.Second)
+			look("it runs again, and "+what, true)
+		}
+		set(func() (raftctl.HeartbeatReply, error) {
+			return raftctl.HeartbeatReply{}, &raftctl.Error{Code: kerr.StaleBrokerEpoch}
+		})
+		time.Sleep(time.Hour)
+		look("another process has had its place for an hour", true)
+		set(silent)
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if !l.Unsure() || l.Outdated() {
+			t.Errorf("no controller for a while: unsure %v, outdated %v", l.Unsure(), l.Outdated())
+		}
+	})
+}
+
 // last is when the last heartbeat came.
 func (d *desk) last() time.Time {
 	d.mu.Lock()
