@@ -70,10 +70,11 @@ func newLiveness(img *image.Image, timeout time.Duration, now time.Time) *livene
 }
 
 // lastHeard dates a session back to what is known of the broker from elsewhere: the node that was the controller has spoken
-// to the others as such. Half a session stays, for it to find who leads now.
+// to the others as such. Half a session stays, for it to find who leads now. Nor did it end before the last word to any of those
+// who have voted, by whose answers the broker has been sure that it leads; this node may have been silent to it for longer.
 func (l *liveness) lastHeard(id wire.BrokerID, at time.Time) {
 	if s := l.sessions[id]; s != nil && at.Before(s.heard) {
-		if most := s.heard.Add(-l.timeout / 2); at.Before(most) {
+		if most := s.heard.Add(-min(l.timeout/2, electionTimeout)); at.Before(most) {
 			at = most
 		}
 		s.heard = at

@@ -20,22 +20,26 @@ func TestSessionsOfAControllerOutOfBreath(t *testing.T) {
 }
 
 // The session of the node that was the controller goes back to when it was heard as such, by half a session at most, and
-// never forward.
+// never forward; nor to before others may have heard it, by whose answers it was sure of itself.
 func TestSessionOfTheFormerController(t *testing.T) {
-	const timeout = 1500 * time.Millisecond
+	const timeout, kafkas = 1500 * time.Millisecond, 9 * time.Second
 	now := time.Unix(1000, 0)
 	for _, tc := range []struct {
-		name string
-		ago  time.Duration
-		want time.Duration // how long ago the broker counts as heard
+		name    string
+		timeout time.Duration
+		ago     time.Duration
+		want    time.Duration // how long ago the broker counts as heard
 	}{
-		{"it spoke a moment ago", 40 * time.Millisecond, 40 * time.Millisecond},
-		{"it was silent for an election", 600 * time.Millisecond, 600 * time.Millisecond},
-		{"it was silent for long", time.Minute, timeout / 2},
-		{"a clock ahead", -time.Second, 0},
+		{"it spoke a moment ago", timeout, 40 * time.Millisecond, 40 * time.Millisecond},
+		{"it was silent for an election", timeout, 600 * time.Millisecond, 600 * time.Millisecond},
+		{"it was silent for long", timeout, time.Minute, timeout / 2},
+		{"it was silent for long, and sessions are short", time.Second, time.Minute, time.Second / 2},
+		{"it was silent for an election, and sessions are long", kafkas, 600 * time.Millisecond, 600 * time.Millisecond},
+		{"it was silent to this node, but not to who has voted", kafkas, 4 * time.Second, electionTimeout},
+		{"a clock ahead", timeout, -time.Second, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := &liveness{timeout: timeout, sessions: map[wire.BrokerID]*session{1: {progress: progress{heard: now}}, 2: {progress: progress{heard: now}}}}
+			l := &liveness{timeout: tc.timeout, sessions: map[wire.BrokerID]*session{1: {progress: progress{heard: now}}, 2: {progress: progress{heard: now}}}}
 			l.lastHeard(1, now.Add(-tc.ago))
 			l.lastHeard(3, now.Add(-tc.ago)) // it is no broker
 			if got := now.Sub(l.sessions[1].heard); got != tc.want {
