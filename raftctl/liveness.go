@@ -33,7 +33,8 @@ type HeartbeatReply struct {
 	// it: who has not applied that much knows less than the controller did. NoOffset from a controller that does not tell.
 	Metadata wire.Offset
 	// Since is for how long the controller has had no word of a majority of the voters that it still leads, counted from when it asked
-	// them: it may have been replaced for a part of it. 0 from one that does not tell.
+	// them, or from later where sessions are short (beforeSuccession): it may have been replaced for a part of it. 0 from one that does
+	// not tell.
 	Since time.Duration
 }
 
@@ -97,6 +98,11 @@ func (l *liveness) end(id wire.BrokerID, s *session) time.Time {
 	}
 	return end
 }
+
+// beforeSuccession is how long after a majority was heard the controller may be sure still, where sessions are short: it hears the
+// voters no more often for it. Nobody gets their votes before they have been without it for an election; what remains of the
+// shortest session that begins then (see lastHeard) is half a session less than a whole one.
+func beforeSuccession(session time.Duration) time.Duration { return max(0, electionTimeout-session/2) }
 
 // forgive lengthens every session by the time that this process did not get to run: nobody was silent then, he was not heard.
 func (l *liveness) forgive(d time.Duration, now time.Time) {

@@ -52,6 +52,21 @@ func TestSessionOfTheFormerController(t *testing.T) {
 	}
 }
 
+// However long sessions are: none that a successor of the controller begins ends before a session after the time as of which the
+// controller was sure, also if the successor has not heard it for long.
+func TestNoSessionEndsBeforeItIsKnown(t *testing.T) {
+	asked := time.Unix(1000, 0)
+	elected := asked.Add(electionTimeout)
+	for _, timeout := range []time.Duration{50 * time.Millisecond, electionTimeout, 2 * electionTimeout, 9 * time.Second} {
+		l := &liveness{timeout: timeout, sessions: map[wire.BrokerID]*session{1: {progress: progress{heard: elected}}}}
+		l.lastHeard(1, asked.Add(-time.Minute))
+		unsure := asked.Add(beforeSuccession(timeout)).Add(timeout)
+		if end := l.end(1, l.sessions[1]); end.Before(unsure) {
+			t.Errorf("sessions of %v: it ends %v before the broker is unsure", timeout, unsure.Sub(end))
+		}
+	}
+}
+
 // A node that answers raft and whose heartbeats are late has twice the session; one that is dead has no more than the session.
 func TestSessionOfANodeThatAnswersRaft(t *testing.T) {
 	const timeout = 1500 * time.Millisecond

@@ -334,6 +334,37 @@ func TestCutOffCoordinatorTellsNoOffsets(t *testing.T) {
 	})
 }
 
+// A group's coordinator that nobody cuts off tells the offsets, however short the sessions are: the controller hears its voters no more
+// often for it.
+func TestShortSessionsLeaveNobodyInDoubt(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c := NewCluster(t, seed)
+		startThree(t, c, "broker.session.timeout.ms=50")
+		replicated(t, c, "t", 3, nil)
+		whole(t, c, "t", 30*time.Second)
+		for id := range int32(3) {
+			cl, err := c.Client("asker", kgo.RetryTimeout(10*time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			group := coordinatedBy(t, cl, 0, id+1)
+			refused := 0
+			for range 200 {
+				r := kmsg.NewPtrOffsetFetchRequest()
+				r.Groups = []kmsg.OffsetFetchRequestGroup{{Group: group}}
+				if got := at(t, cl, int(id+1), r).(*kmsg.OffsetFetchResponse).Groups[0]; got.ErrorCode == kerr.NotCoordinator.Code {
+					refused++
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			if refused > 0 {
+				t.Errorf("node %d refuses %d of 200 questions for offsets", id+1, refused)
+			}
+			cl.Close()
+		}
+	})
+}
+
 // coordinatedBy gives a group (kind 0) or a transactional id (1) whose coordinator is the node.
 func coordinatedBy(t *testing.T, cl *kgo.Client, kind int8, node int32) string {
 	t.Helper()
