@@ -2,6 +2,7 @@ package raftctl
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -33,8 +34,7 @@ type HeartbeatReply struct {
 	// it: who has not applied that much knows less than the controller did. NoOffset from a controller that does not tell.
 	Metadata wire.Offset
 	// Since is for how long the controller has had no word of a majority of the voters that it still leads, counted from when it asked
-	// them, or from later where sessions are short (beforeSuccession): it may have been replaced for a part of it. 0 from one that does
-	// not tell.
+	// them, and corrected by beforeSuccession: after a session the broker may have been replaced. 0 from one that does not tell.
 	Since time.Duration
 }
 
@@ -70,16 +70,20 @@ func newLiveness(img *image.Image, timeout time.Duration, now time.Time) *livene
 	return l
 }
 
-// lastHeard dates a session back to what is known of the broker from elsewhere: the node that was the controller has spoken
-// to the others as such. Half a session stays, for it to find who leads now. Nor did it end before the last word to any of those
-// who have voted, by whose answers the broker has been sure that it leads; this node may have been silent to it for longer.
+// lastHeard dates a session back to what is known of the broker from elsewhere: the node that was the controller has spoken to
+// this one as such at the time at. One that was silent for an election has to answer raft, which tells it several times who leads
+// now, in what datedBack leaves of a session; with its first answer it is given more (end). It is never shortened further: those who
+// have voted may have heard the node later, and by their answers the broker was sure of itself (beforeSuccession).
 func (l *liveness) lastHeard(id wire.BrokerID, at time.Time) {
-	if s := l.sessions[id]; s != nil && at.Before(s.heard) {
-		if most := s.heard.Add(-min(l.timeout/2, electionTimeout)); at.Before(most) {
-			at = most
-		}
-		s.heard = at
+	s := l.sessions[id]
+	if s == nil || !at.Before(s.heard) {
+		return
 	}
+	back, most := s.heard.Sub(at), datedBack(l.timeout)
+	if back >= electionTimeout {
+		back = most
+	}
+	s.heard = s.heard.Add(-min(back, most))
 }
 
 // end is when a session ends unless the broker is heard. A node that still answers raft lives: where its heartbeats are late
@@ -99,10 +103,28 @@ func (l *liveness) end(id wire.BrokerID, s *session) time.Time {
 	return end
 }
 
-// beforeSuccession is how long after a majority was heard the controller may be sure still, where sessions are short: it hears the
-// voters no more often for it. Nobody gets their votes before they have been without it for an election; what remains of the
-// shortest session that begins then (see lastHeard) is half a session less than a whole one.
-func beforeSuccession(session time.Duration) time.Duration { return max(0, electionTimeout-session/2) }
+// datedBack is by how much lastHeard shortens a session at most: three quarters of it, and no more than one and a half elections.
+func datedBack(session time.Duration) time.Duration { return min(session/4*3, electionTimeout/2*3) }
+
+// beforeSuccession is for how much longer than a session after it has asked a majority the controller's word to a broker holds.
+// Nobody gets their votes before they have been without it for an election. The session of a broker that is not on its node begins
+// anew then; nothing is made of that but where sessions are short, since it hears the voters no more often for it. The session of the
+// one on its own node has been dated back: less than nothing where sessions are long.
+func beforeSuccession(session time.Duration, ownNode bool) time.Duration {
+	if ownNode {
+		return electionTimeout - datedBack(session)
+	}
+	return max(0, electionTimeout-session/2)
+}
+
+// wordAge is HeartbeatReply.Since of a controller that has asked a majority since ago; the longest duration if never.
+func wordAge(since, session time.Duration, ownNode bool) time.Duration {
+	before := beforeSuccession(session, ownNode)
+	if before < 0 && since > math.MaxInt64+before {
+		return math.MaxInt64
+	}
+	return max(0, since-before)
+}
 
 // forgive lengthens every session by the time that this process did not get to run: nobody was silent then, he was not heard.
 func (l *liveness) forgive(d time.Duration, now time.Time) {

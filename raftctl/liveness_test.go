@@ -19,8 +19,8 @@ func TestSessionsOfAControllerOutOfBreath(t *testing.T) {
 	}
 }
 
-// The session of the node that was the controller goes back to when it was heard as such, by half a session at most, and
-// never forward; nor to before others may have heard it, by whose answers it was sure of itself.
+// The session of the node that was the controller goes back to when it was heard as such, by three quarters of a session at most,
+// and never forward; nor to before others may have heard it, by whose answers it was sure of itself.
 func TestSessionOfTheFormerController(t *testing.T) {
 	const timeout, kafkas = 1500 * time.Millisecond, 9 * time.Second
 	now := time.Unix(1000, 0)
@@ -31,11 +31,13 @@ func TestSessionOfTheFormerController(t *testing.T) {
 		want    time.Duration // how long ago the broker counts as heard
 	}{
 		{"it spoke a moment ago", timeout, 40 * time.Millisecond, 40 * time.Millisecond},
-		{"it was silent for an election", timeout, 600 * time.Millisecond, 600 * time.Millisecond},
-		{"it was silent for long", timeout, time.Minute, timeout / 2},
-		{"it was silent for long, and sessions are short", time.Second, time.Minute, time.Second / 2},
-		{"it was silent for an election, and sessions are long", kafkas, 600 * time.Millisecond, 600 * time.Millisecond},
-		{"it was silent to this node, but not to who has voted", kafkas, 4 * time.Second, electionTimeout},
+		{"it was silent for less than an election", timeout, 600 * time.Millisecond, 600 * time.Millisecond},
+		{"it was silent for an election", timeout, electionTimeout, timeout / 4 * 3},
+		{"it was silent for less than an election, which is more than a session", 500 * time.Millisecond, 600 * time.Millisecond, 375 * time.Millisecond},
+		{"it was silent for long", timeout, time.Minute, timeout / 4 * 3},
+		{"it was silent for long, and sessions are short", time.Second, time.Minute, time.Second / 4 * 3},
+		{"it was silent for less than an election, and sessions are long", kafkas, 600 * time.Millisecond, 600 * time.Millisecond},
+		{"it was silent to this node, but not to who has voted", kafkas, 4 * time.Second, electionTimeout / 2 * 3},
 		{"a clock ahead", timeout, -time.Second, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -59,10 +61,36 @@ func TestNoSessionEndsBeforeItIsKnown(t *testing.T) {
 	elected := asked.Add(electionTimeout)
 	for _, timeout := range []time.Duration{50 * time.Millisecond, electionTimeout, 2 * electionTimeout, 9 * time.Second} {
 		l := &liveness{timeout: timeout, sessions: map[wire.BrokerID]*session{1: {progress: progress{heard: elected}}}}
-		l.lastHeard(1, asked.Add(-time.Minute))
-		unsure := asked.Add(beforeSuccession(timeout)).Add(timeout)
-		if end := l.end(1, l.sessions[1]); end.Before(unsure) {
-			t.Errorf("sessions of %v: it ends %v before the broker is unsure", timeout, unsure.Sub(end))
+		for _, own := range []bool{false, true} {
+			if own {
+				l.lastHeard(1, asked.Add(-time.Minute))
+			}
+			unsure := asked.Add(beforeSuccession(timeout, own)).Add(timeout)
+			if end := l.end(1, l.sessions[1]); end.Before(unsure) {
+				t.Errorf("sessions of %v, on the controller's node %v: it ends %v before the broker is unsure", timeout, own, unsure.Sub(end))
+			}
+		}
+	}
+}
+
+// A controller that no majority has ever answered has not become sure by arithmetic.
+func TestWordAge(t *testing.T) {
+	const session, ever = 1500 * time.Millisecond, time.Duration(1<<63 - 1)
+	for _, tc := range []struct {
+		since, session time.Duration
+		ownNode        bool
+		want           time.Duration
+	}{
+		{ever, session, true, ever},
+		{ever, session, false, ever},
+		{ever - time.Second, 9 * time.Second, true, ever - 625*time.Millisecond},
+		{100 * time.Millisecond, session, false, 100 * time.Millisecond},
+		{100 * time.Millisecond, session, true, 475 * time.Millisecond},
+		{100 * time.Millisecond, 50 * time.Millisecond, true, 0},
+		{time.Second, 50 * time.Millisecond, false, 275 * time.Millisecond},
+	} {
+		if got := wordAge(tc.since, tc.session, tc.ownNode); got != tc.want {
+			t.Errorf("%v, session %v, own node %v: %v, want %v", tc.since, tc.session, tc.ownNode, got, tc.want)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (c *Controller) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatRepl
 		}
 		return c.decider.heartbeat(c.sessions, img, c.committed().Offset(), hb, time.Now())
 	})
-	reply.Metadata, reply.Since = c.committed().Offset(), max(0, c.sinceMajority()-beforeSuccession(c.opts.sessionTimeout()))
+	reply.Metadata, reply.Since = c.committed().Offset(), wordAge(c.sinceMajority(), c.opts.sessionTimeout(), hb.ID == c.opts.NodeID)
 	return reply, err
 }
 
