@@ -37,8 +37,9 @@ type Controller struct {
 	ops       chan *op
 	pending   chan *pending
 	changes   chan change
-	leads     chan bool   // newest word of raft on the leadership
-	leading   atomic.Bool // it has claimed an epoch and decides
+	leads     chan bool     // newest word of raft on the leadership
+	unled     chan struct{} // this node has ceased to lead
+	leading   atomic.Bool   // it has claimed an epoch and decides
 	published atomic.Pointer[image.Image]
 	live      chan struct{} // the publisher may begin: what is committed is the present, not history
 	ready     chan struct{} // closed when Publish has taken the whole image
@@ -104,7 +105,7 @@ func newController(o Options, store *raftstore.Store) *Controller {
 	c := &Controller{
 		opts: o, store: store, streams: o.Streams, began: time.Now(),
 		ops: make(chan *op, queuedOps), pending: make(chan *pending, pendingOps),
-		changes: make(chan change, queuedChanges), leads: make(chan bool, 1),
+		changes: make(chan change, queuedChanges), leads: make(chan bool, 1), unled: make(chan struct{}, 1),
 		live: make(chan struct{}, 1), ready: make(chan struct{}), stop: make(chan struct{}), gone: make(chan struct{}),
 	}
 	if c.streams == nil {

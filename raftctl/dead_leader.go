@@ -20,10 +20,8 @@ import (
 const (
 	// standApart is the time between two voters that stand for the same reason, so that they do not take each other's votes.
 	standApart = 100 * time.Millisecond
-	// silenceTick is how often a follower looks how long its leader has been silent.
+	// silenceTick is how often a node looks whether it has a leader, while it has none.
 	silenceTick = electionTimeout / 20
-	// ownTick is how often a node that leads looks whether it still does: it has nobody to listen to.
-	ownTick = electionTimeout / 5
 )
 
 // refusals are the waits before each look at a node whose connection broke: a process that ends may still have had its
@@ -111,39 +109,45 @@ func (c *Controller) SuspectLeader(id peer.ID) {
 // little smaller, which wakes raft's follower. Which voter looks first is agreed, so that two do not stand at once; that a
 // leader is still heard by others, raft's own question before an election finds out.
 func (c *Controller) watchLeader() {
-	ticker := time.NewTicker(silenceTick)
-	defer ticker.Stop()
-	var looked, before time.Time // the last word after which raft was made to look; the last word seen
+	timer := time.NewTimer(silenceTick)
+	defer timer.Stop()
+	var looked time.Time // the last word after which raft was made to look
 	for {
 		select {
-		case <-ticker.C:
+		case <-timer.C:
+		case <-c.unled: // a node that leads has nobody to listen to until then
 		case <-c.stop:
 			return
 		}
-		if c.raft.State() == raft.Leader {
-			ticker.Reset(ownTick)
-			before = time.Time{} // the time of its own leadership is no leader's silence
-			continue
-		}
-		ticker.Reset(silenceTick)
-		last := c.raft.LastContact()
-		if !before.IsZero() && last.After(before) && c.raft.State() == raft.Follower {
-			c.metrics.leaderSilence.Observe(last.Sub(before).Seconds())
-		}
-		before = last
-		silent := time.Since(last)
-		if silent < electionTimeout || last.IsZero() || last.Equal(looked) {
-			continue
-		}
-		_, rank, ok := c.followed()
-		if !ok || silent < electionTimeout+time.Duration(rank)*standApart {
-			continue
-		}
-		looked = last
-		if err := c.wakeFollower(); err != nil {
-			c.opts.Logger.Warn("raft's timeouts were not changed", "err", err)
-		}
+		timer.Reset(c.listen(&looked))
 	}
+}
+
+// listen is one look at the leader of this node. It returns when the next is due: not before the leader can have been silent
+// for too long.
+func (c *Controller) listen(looked *time.Time) time.Duration {
+	if c.raft.State() == raft.Leader {
+		return electionTimeout
+	}
+	last := c.raft.LastContact()
+	if last.IsZero() || last.Equal(*looked) {
+		return silenceTick
+	}
+	if left := electionTimeout - time.Since(last); left > 0 {
+		return left
+	}
+	_, rank, ok := c.followed()
+	if !ok {
+		return silenceTick
+	}
+	if left := electionTimeout + time.Duration(rank)*standApart - time.Since(last); left > 0 {
+		return left
+	}
+	*looked = last
+	if err := c.wakeFollower(); err != nil {
+		c.opts.Logger.Warn("raft's timeouts were not changed", "err", err)
+	}
+	return silenceTick
 }
 
 // wakeFollower makes a follower look at once whether its leader is silent.

@@ -46,7 +46,7 @@ type stint struct {
 	open   int           // entries proposed and not known to be settled; settled sends
 	settle chan struct{} // one for each settled entry, by the settle goroutine
 	over   chan struct{} // closed when nobody listens to settle any more
-	lost   error         // settle goroutine only
+	lost   error         // written by the settle goroutine while an entry is open
 }
 
 // submit runs decide on the loop and waits for the answer. When ctx ends first the answer is unknown.
@@ -124,6 +124,7 @@ func (c *Controller) lead() (bool, error) {
 		case leads := <-c.leads:
 			return leads, raft.ErrLeadershipLost
 		case o := <-c.ops:
+			c.breathe(watch)
 			c.handle(st, o)
 		case <-watch.breath:
 			c.breathe(watch)
@@ -226,6 +227,10 @@ func (c *Controller) handle(st *stint, o *op) {
 		c.metrics.proposed(len(data))
 		p.at, p.future = time.Now(), c.raft.Apply(data, 0)
 	}
+	if p.future == nil && st.open == 0 {
+		c.answer(p) // nothing is under way that it could rest on
+		return
+	}
 	c.enqueue(st, p)
 }
 
@@ -279,17 +284,7 @@ func (c *Controller) enqueue(st *stint, p *pending) {
 // settle answers decisions in their order.
 func (c *Controller) settle() {
 	for p := range c.pending {
-		err := c.await(p)
-		for _, a := range p.answers {
-			switch {
-			case err == nil:
-				a.op.done <- a.err
-			case !a.wrote:
-				a.op.done <- errNotController() // it wrote nothing, and what it saw is not certain
-			default:
-				a.op.done <- err
-			}
-		}
+		err := c.answer(p)
 		if p.future != nil {
 			if err == nil {
 				c.metrics.committed(time.Since(p.at))
@@ -301,6 +296,22 @@ func (c *Controller) settle() {
 			}
 		}
 	}
+}
+
+// answer waits for what p rests on and answers it.
+func (c *Controller) answer(p *pending) error {
+	err := c.await(p)
+	for _, a := range p.answers {
+		switch {
+		case err == nil:
+			a.op.done <- a.err
+		case !a.wrote:
+			a.op.done <- errNotController() // it wrote nothing, and what it saw is not certain
+		default:
+			a.op.done <- err
+		}
+	}
+	return err
 }
 
 // await says what became of an entry: nil once it is committed and published. After an entry of the stint was lost, what

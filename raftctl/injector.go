@@ -22,6 +22,8 @@ type injector struct {
 	self  raft.ServerID
 	hangs func() bool
 	heard contacts
+	// silence is that of the node that leads the metadata.
+	silence silence
 	// handing is set while this node hands its leadership over. raft then waits, without an end, until the member's sender
 	// takes an order: a sender that waits here would take none.
 	handing atomic.Bool
@@ -48,6 +50,16 @@ func (i *injector) fit() error {
 		return errDiskHangs
 	}
 	return nil
+}
+
+// SetHeartbeatHandler implements raft.Transport.
+func (i *injector) SetHeartbeatHandler(handle func(raft.RPC)) {
+	i.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
+		if req, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
+			i.silence.end(req.Term, time.Now())
+		}
+		handle(rpc)
+	})
 }
 
 // RequestPreVote implements raft.Transport.

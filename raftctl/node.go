@@ -48,7 +48,7 @@ func (c *Controller) raftConfig(logger *raftLogger) *raft.Config {
 // commitTimeout is how long after its last entries, at least, raft tells a peer by itself what is committed, and sends it what it has missed; at
 // most twice that. The pusher has told it by then, so that this is for peers whom it could not reach, and every 50 ms, raft's
 // default, is a third of what an idle controller does.
-const commitTimeout = 250 * time.Millisecond
+const commitTimeout = 500 * time.Millisecond
 
 // timeout is how long a follower does without its leader.
 func (c *Controller) timeout() time.Duration {
@@ -94,6 +94,7 @@ func (c *Controller) start(logger *raftLogger) error {
 		}
 	}
 	c.inject = newInjector(cfg.LocalID, transport, c.opts.DiskHangs)
+	c.inject.silence.observe = func(d time.Duration) { c.metrics.leaderSilence.Observe(d.Seconds()) }
 	c.pusher = newPusher(cfg.LocalID, c.inject)
 	c.wg.Go(func() { c.inject.run(c.stop) })
 	c.raft, err = raft.NewRaft(cfg, c.fsm, c.store, votes{c.store}, c.store.Snapshots(), c.inject)
@@ -206,6 +207,12 @@ func (c *Controller) watch(notify <-chan bool) {
 	for {
 		select {
 		case leads := <-notify:
+			if !leads {
+				select {
+				case c.unled <- struct{}{}:
+				default:
+				}
+			}
 			select {
 			case <-c.leads:
 			default:

@@ -69,17 +69,21 @@ func (w *watch) stop() {
 	}
 }
 
-// breathTick is how often the decide loop makes sure that it runs.
+// breathTick is how often the decide loop runs at least, by itself if nobody has it do so.
 const breathTick = 100 * time.Millisecond
 
 // breathe takes the time that this process did not run off every session: a machine that is out of breath would else take
 // everybody for dead.
 func (c *Controller) breathe(w *watch) {
+	if w.breather == nil {
+		return
+	}
 	now := time.Now()
 	if late := now.Sub(w.seen) - breathTick; late > 0 {
 		c.sessions.forgive(late, now)
 	}
 	w.seen = now
+	w.breather.Reset(breathTick)
 }
 
 func (o *Options) sessionTimeout() time.Duration {

@@ -6,7 +6,7 @@ var nodeTable = []Def{
 		Doc: "Addresses that clients are told to connect to, as NAME://host:port. Without it a listener bound to a named host advertises that name, and a listener bound to all addresses tells each client the local address of its own connection."},
 	{Name: "background.threads", Type: Int, Default: "10", Valid: atLeast(1), Scope: ClusterWide, Status: Irrelevant,
 		Doc: "Threads for background work."},
-	{Name: "broker.heartbeat.interval.ms", Type: Int, Default: "200", Valid: atLeast(10), Status: Enforced,
+	{Name: "broker.heartbeat.interval.ms", Type: Int, Default: "300", Valid: atLeast(10), Status: Enforced,
 		Doc: "Time between two heartbeats of a broker to the controller. Kafka's default is 2000."},
 	{Name: "broker.id", Type: Int, Default: "-1", Status: Enforced,
 		Doc: "Old name of node.id."},
