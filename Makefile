@@ -183,7 +183,7 @@ prove-txn: ## 200,000 records in transactions on a node that is killed all the t
 	  $(GO) test -count=1 -tags planted,sim,synctests -timeout 20m -run '^TestPlantedBugsOfTransactions$$' -v ./sim
 
 # What .ci/run runs, in this order. All of it together has 45 minutes on two cores with empty caches (CONTRIBUTING.md).
-CI := lint check-gen unit compat clients race-quick prove-log prove-cluster prove-txn fuzz-quick
+CI := lint check-gen unit compat clients race-quick prove-log prove-cluster prove-chaos prove-txn fuzz-quick
 
 ci: $(CI) ## what .ci/run runs
 
