@@ -10,9 +10,9 @@
 // whatever does not carry the image's epoch and the next number, so an entry decided on an older state has no effect
 // wherever raft puts it.
 //
-// Goroutines, all joined by Close: watch (raft's leadership channel), decide (the loop), settle (answers in order),
-// publish (deltas in log order), snapshot (by bytes and age); with peers, follow (until the image is whole), observe (who leads), the pusher
-// with one goroutine a peer, watchVoters (who votes, and how far those without a broker are), one for each voter that is being asked that,
-// and one for each broker that is being looked for; and hashicorp/raft's own. No lock is held over any of them; images are read by
+// Goroutines, all joined by Close: watch (raft's leadership channel), decide (the loop), settle (answers in order, while anything
+// is under way), publish (deltas in log order), snapshot (by bytes and age); with peers, follow (until the image is whole), observe (who
+// leads), watchLeader (for how long it is silent), the pusher with one goroutine a peer, watchVoters (who votes, and how far those without
+// a broker are), one for each voter that is being asked that, and one for each broker that is being looked for; and hashicorp/raft's own. No lock is held over any of them; images are read by
 // atomic pointer. Package raftctl is the only importer of hashicorp/raft.
 package raftctl
