@@ -56,14 +56,15 @@ type Load struct {
 	twice   int
 }
 
-// client makes a client that gives up a silent broker soon, and no record ever.
+// client makes a client that gives up a silent broker soon, and no record ever: not even where a process ends between the first request
+// of a connection and its answer, which this client takes for a wrong password if it is not told.
 func (l *Load) client(opts ...kgo.Opt) (*kgo.Client, error) {
 	cl, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(l.cfg.Seeds...), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProducerLinger(0), kgo.DialTimeout(500 * time.Millisecond), kgo.RequestTimeoutOverhead(500 * time.Millisecond),
 		kgo.ProduceRequestTimeout(time.Second), kgo.MetadataMinAge(20 * time.Millisecond), kgo.MetadataMaxAge(time.Second),
 		kgo.RetryBackoffFn(func(n int) time.Duration { return time.Duration(min(10*n, 50)) * time.Millisecond }),
-		kgo.RequestRetries(100_000), kgo.RecordRetries(1 << 30), kgo.MaxBufferedRecords(200_000),
+		kgo.RequestRetries(100_000), kgo.RecordRetries(1 << 30), kgo.MaxBufferedRecords(200_000), kgo.AlwaysRetryEOF(),
 	}, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
