@@ -27,6 +27,8 @@ type injector struct {
 	// handing is set while this node hands its leadership over. raft then waits, without an end, until the member's sender
 	// takes an order: a sender that waits here would take none.
 	handing atomic.Bool
+	// hurried is the last term for which this node has stood although the voters may have heard their leader a moment ago.
+	hurried atomic.Uint64
 }
 
 // Waits between two tries to reach a member. raft itself would wait for up to ten seconds after a few failures, and a node
@@ -72,6 +74,9 @@ func (i *injector) RequestPreVote(id raft.ServerID, target raft.ServerAddress, r
 
 // RequestVote implements raft.Transport.
 func (i *injector) RequestVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if req.LeadershipTransfer {
+		i.hurried.Store(req.Term)
+	}
 	if err := i.fit(); err != nil {
 		return err
 	}

@@ -46,7 +46,8 @@ type liveness struct {
 	sessions map[wire.BrokerID]*session
 	// answered is when the broker's node has last answered raft; nil: unknown.
 	answered func(id wire.BrokerID) time.Time
-	asked    *asked // how far the members without a broker are
+	asked    *asked    // how far the members without a broker are
+	earliest time.Time // no session ends before
 }
 
 type session struct {
@@ -86,19 +87,27 @@ func (l *liveness) lastHeard(id wire.BrokerID, at time.Time) {
 	s.heard = s.heard.Add(-min(back, most))
 }
 
+// hurried is called instead of lastHeard by a controller that was elected although the voters may have heard the former one until then
+// (HandOver, SuspectLeader): that one may have told brokers until now what holds for beforeSuccession longer than a session.
+func (l *liveness) hurried(now time.Time) {
+	l.earliest = now.Add(l.timeout + beforeSuccession(l.timeout, false))
+}
+
 // end is when a session ends unless the broker is heard. A node that still answers raft lives: where its heartbeats are late
 // it is out of breath, and stopping it would not help. So a session ends half of itself after the node's last answer, but
 // after two of itself anyhow: a broker may have died within a node that lives.
 func (l *liveness) end(id wire.BrokerID, s *session) time.Time {
 	end, most := s.heard.Add(l.timeout), s.heard.Add(2*l.timeout)
-	if l.answered == nil {
-		return end
+	if l.answered != nil {
+		switch later := l.answered(id).Add(l.timeout / 2); {
+		case later.After(most):
+			end = most
+		case later.After(end):
+			end = later
+		}
 	}
-	switch later := l.answered(id).Add(l.timeout / 2); {
-	case later.After(most):
-		return most
-	case later.After(end):
-		return later
+	if end.Before(l.earliest) {
+		return l.earliest
 	}
 	return end
 }
@@ -107,9 +116,9 @@ func (l *liveness) end(id wire.BrokerID, s *session) time.Time {
 func datedBack(session time.Duration) time.Duration { return min(session/4*3, electionTimeout/2*3) }
 
 // beforeSuccession is for how much longer than a session after it has asked a majority the controller's word to a broker holds.
-// Nobody gets their votes before they have been without it for an election. The session of a broker that is not on its node begins
-// anew then; nothing is made of that but where sessions are short, since it hears the voters no more often for it. The session of the
-// one on its own node has been dated back: less than nothing where sessions are long.
+// Nobody gets their votes before they have been without it for an election, or fences nobody for as much longer (hurried). The session
+// of a broker that is not on its node begins anew then; nothing is made of that but where sessions are short, since it hears the voters
+// no more often for it. The session of the one on its own node has been dated back: less than nothing where sessions are long.
 func beforeSuccession(session time.Duration, ownNode bool) time.Duration {
 	if ownNode {
 		return electionTimeout - datedBack(session)

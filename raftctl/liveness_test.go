@@ -73,6 +73,21 @@ func TestNoSessionEndsBeforeItIsKnown(t *testing.T) {
 	}
 }
 
+// Nor where the voters have heard the controller until they elected its successor.
+func TestNoSessionEndsBeforeItIsKnownAfterAHandOver(t *testing.T) {
+	elected := time.Unix(1000, 0)
+	for _, timeout := range []time.Duration{50 * time.Millisecond, electionTimeout, 2 * electionTimeout, 9 * time.Second} {
+		l := &liveness{timeout: timeout, sessions: map[wire.BrokerID]*session{1: {progress: progress{heard: elected}}}}
+		l.hurried(elected)
+		for _, own := range []bool{false, true} {
+			unsure := elected.Add(beforeSuccession(timeout, own)).Add(timeout)
+			if end := l.end(1, l.sessions[1]); end.Before(unsure) {
+				t.Errorf("sessions of %v, on the controller's node %v: it ends %v before the broker is unsure", timeout, own, unsure.Sub(end))
+			}
+		}
+	}
+}
+
 // A controller that no majority has ever answered has not become sure by arithmetic.
 func TestWordAge(t *testing.T) {
 	const session, ever = 1500 * time.Millisecond, time.Duration(1<<63 - 1)

@@ -33,7 +33,10 @@ func (c *Controller) newWatch(before wire.BrokerID) *watch {
 		return w
 	}
 	c.sessions.answered = c.inject.heard.of
-	if before != c.opts.NodeID {
+	switch {
+	case c.inject.hurried.Load() == c.raft.CurrentTerm():
+		c.sessions.hurried(time.Now())
+	case before != c.opts.NodeID:
 		c.sessions.lastHeard(before, c.raft.LastContact())
 	}
 	w.breather = time.NewTicker(breathTick)

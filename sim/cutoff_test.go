@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -371,11 +372,80 @@ func coordinatedBy(t *testing.T, cl *kgo.Client, kind int8, node int32) string {
 	for i := range 1000 {
 		r := kmsg.NewPtrFindCoordinatorRequest()
 		r.CoordinatorType, r.CoordinatorKeys = kind, []string{fmt.Sprintf("id-%d", i)}
-		if got := at(t, cl, 1, r).(*kmsg.FindCoordinatorResponse).Coordinators[0]; got.ErrorCode == 0 && got.NodeID == node {
+		if got := at(t, cl, int(node), r).(*kmsg.FindCoordinatorResponse).Coordinators[0]; got.ErrorCode == 0 && got.NodeID == node {
 			return got.Key
 		}
 		time.Sleep(10 * time.Millisecond) // the topic may be being made
 	}
 	t.Fatalf("node %d coordinates none of 1000 ids", node)
 	return ""
+}
+
+// A controller that hands its leadership over may hear its voters until its successor leads: a broker that it goes on answering, since
+// both are cut off at that moment, knows that it may have been replaced before it is.
+func TestHandOverLeavesNoBrokerSure(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		c := NewCluster(t, seed)
+		controllers, brokers := c.Apart(3, "broker.session.timeout.ms=500", "offsets.topic.num.partitions=12")
+		for _, n := range controllers {
+			n.settings = append(n.settings, "broker.session.timeout.ms=500")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := c.StartAll(ctx, append(slices.Clone(controllers), brokers...)...); err != nil {
+			t.Fatal(err)
+		}
+		cl, err := c.Client("asker", kgo.RetryTimeout(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		const id = 4
+		group := coordinatedBy(t, cl, 0, id)
+		sure := func() bool {
+			r := kmsg.NewPtrOffsetFetchRequest()
+			r.Groups = []kmsg.OffsetFetchRequestGroup{{Group: group}}
+			return at(t, cl, id, r).(*kmsg.OffsetFetchResponse).Groups[0].ErrorCode == 0
+		}
+		if !sure() {
+			t.Fatal("a coordinator that nobody cuts off tells no offsets")
+		}
+		old := c.Controller(time.Minute)
+		for _, n := range c.nodes {
+			if n != old && n != brokers[0] {
+				c.Net.Cut(n.Name(), old.Name())
+				c.Net.Cut(n.Name(), brokers[0].Name())
+				c.Net.Cut(brokers[0].Name(), n.Name())
+			}
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			old.controller().HandOver(t.Context())
+		}()
+		fenced := func() bool {
+			for _, n := range controllers {
+				if b, ok := n.controller().Image().Broker(id); n != old && ok && b.Fenced {
+					return true
+				}
+			}
+			return false
+		}
+		for end := time.Now().Add(10 * time.Second); !fenced(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("nobody has replaced the broker")
+			}
+		}
+		since, wrong := time.Now(), time.Duration(0)
+		for time.Since(since) < 2*time.Second {
+			if sure() {
+				wrong = time.Since(since)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if wrong > 0 {
+			t.Errorf("it still tells offsets %v after it was replaced", wrong)
+		}
+		<-done
+	})
 }
