@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ type injector struct {
 	heard contacts
 	// silence is that of the node that leads the metadata.
 	silence silence
+	pledge  pledge
 	// handing is set while this node hands its leadership over. raft then waits, without an end, until the member's sender
 	// takes an order: a sender that waits here would take none.
 	handing atomic.Bool
@@ -59,6 +61,8 @@ func (i *injector) SetHeartbeatHandler(handle func(raft.RPC)) {
 	i.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
 		if req, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
 			i.silence.end(req.Term, time.Now())
+			i.pledge.answer(rpc, req, handle)
+			return
 		}
 		handle(rpc)
 	})
@@ -74,8 +78,11 @@ func (i *injector) RequestPreVote(id raft.ServerID, target raft.ServerAddress, r
 
 // RequestVote implements raft.Transport.
 func (i *injector) RequestVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	if req.LeadershipTransfer {
+	switch {
+	case req.LeadershipTransfer:
 		i.hurried.Store(req.Term)
+	case i.pledge.binds(req.ID):
+		return errPledged
 	}
 	if err := i.fit(); err != nil {
 		return err
@@ -147,11 +154,13 @@ func (i *injector) Consumer() <-chan raft.RPC { return i.rpcs }
 
 // run hands on what comes from the network, until stop is closed.
 func (i *injector) run(stop <-chan struct{}) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for {
 		select {
 		case rpc := <-i.NetworkTransport.Consumer():
 			select {
-			case i.rpcs <- rpc:
+			case i.rpcs <- i.pledge.hold(rpc, &wg, stop):
 			case <-stop:
 				return
 			}
