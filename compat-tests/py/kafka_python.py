@@ -106,7 +106,13 @@ def group(mode):
             return [m.value.decode() for m in messages]
 
         def close():
-            s.check("last commit", commit() or commit() or commit())
+            done = commit()
+            for _ in range(3):
+                if done:
+                    break
+                poll()  # the other member has left: this client commits nothing before a poll has joined again
+                done = commit()
+            s.check("last commit", done)
             consumer.close()
         return poll, close
     s.group(mode, join)
