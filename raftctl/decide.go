@@ -284,11 +284,8 @@ func (c *Controller) enqueue(st *stint, p *pending) {
 // settle answers decisions in their order.
 func (c *Controller) settle() {
 	for p := range c.pending {
-		err := c.answer(p)
+		c.answer(p)
 		if p.future != nil {
-			if err == nil {
-				c.metrics.committed(time.Since(p.at))
-			}
 			select {
 			case p.stint.settle <- struct{}{}:
 			case <-p.stint.over:
@@ -299,7 +296,7 @@ func (c *Controller) settle() {
 }
 
 // answer waits for what p rests on and answers it.
-func (c *Controller) answer(p *pending) error {
+func (c *Controller) answer(p *pending) {
 	err := c.await(p)
 	for _, a := range p.answers {
 		switch {
@@ -311,7 +308,9 @@ func (c *Controller) answer(p *pending) error {
 			a.op.done <- err
 		}
 	}
-	return err
+	if p.future != nil && err == nil {
+		c.metrics.committed(time.Since(p.at))
+	}
 }
 
 // await says what became of an entry: nil once it is committed and published. After an entry of the stint was lost, what

@@ -48,10 +48,10 @@ func TestPledge(t *testing.T) {
 		if !p.binds([]byte("c")) || p.binds([]byte("a")) {
 			t.Error("this node would stand against the leader that it has heard, or not after itself")
 		}
-		time.Sleep(electionTimeout - time.Millisecond)
+		<-time.After(electionTimeout - time.Millisecond)
 		beat("a", false)
 		vote("just before the time of an election", "b", false, true, false)
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		vote("after the time of an election", "b", false, true, true)
 
 		// A handler that does not answer, since raft ends.
