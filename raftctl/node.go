@@ -94,6 +94,9 @@ func (c *Controller) start(logger *raftLogger) error {
 		}
 	}
 	c.inject = newInjector(cfg.LocalID, transport, c.opts.DiskHangs)
+	if known { // its former life may have said yes to a leader until now
+		c.inject.pledge.give(nil, time.Now())
+	}
 	c.inject.silence.observe = func(d time.Duration) { c.metrics.leaderSilence.Observe(d.Seconds()) }
 	c.pusher = newPusher(cfg.LocalID, c.inject)
 	c.wg.Go(func() { c.inject.run(c.stop) })
