@@ -9,12 +9,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// pledge is the last heartbeat to which this node has said yes. The node that sent it counts on it that nobody else is elected with
-// this one's vote for the time of an election (beforeSuccession). Raft's own rule is nearly that, but it answers heartbeats beside its
-// loop: also while that is about to vote, and syncs the term that it votes in. So what raft has decided of a vote is held against
-// the pledge before it goes out. A vote that does not is lost, as one on the way may be. Safe for concurrent use.
+// pledge is the last heartbeat, or entries, to which this node has said yes. The node that sent it counts on it that nobody else is
+// elected with this one's vote for the time of an election (beforeSuccession). Raft's own rule is nearly that, but it answers heartbeats
+// beside its loop: also while that is about to vote, and syncs the term that it votes in. And it forgets its leader at once when it is
+// told to stand, or of an election in which the leader hands over, whatever comes of it. So what raft has decided of a vote is held
+// against the pledge before it goes out. A vote that does not is lost, as one on the way may be. Safe for concurrent use.
 type pledge struct {
 	answering sync.RWMutex // read-locked while a heartbeat is answered
+	// counted is closed when the answer counts to what hold was last given; nil before. It is of hold's caller.
+	counted <-chan struct{}
 
 	mu     sync.Mutex
 	leader []byte    // as raft's header has it
@@ -56,20 +59,40 @@ func (p *pledge) binds(candidate []byte) bool {
 	return !p.at.IsZero() && time.Since(p.at) < electionTimeout && !slices.Equal(p.leader, candidate)
 }
 
-// hold gives the request for a vote as raft is to get it. The answer goes out unless the pledge has to be kept; the goroutine that sees
-// to that ends with the answer, or when stop is closed.
+// hold gives a request as raft is to get it, which answers those of its loop in the order in which it gets them. A vote goes out
+// unless the pledge has to be kept. The goroutine that sees to that ends with the answer, or when stop is closed. Not for concurrent use.
 func (p *pledge) hold(rpc raft.RPC, wg *sync.WaitGroup, stop <-chan struct{}) raft.RPC {
-	req, ok := rpc.Command.(*raft.RequestVoteRequest)
-	if !ok || req.LeadershipTransfer { // then the leader has said so itself, or is dead
-		return rpc
-	}
-	answer := make(chan raft.RPCResponse, 1)
-	wg.Go(func() {
-		select {
-		case r := <-answer:
+	var count func(r raft.RPCResponse)
+	came := time.Now()
+	switch req := rpc.Command.(type) {
+	case *raft.AppendEntriesRequest:
+		count = func(r raft.RPCResponse) {
+			if resp, ok := r.Response.(*raft.AppendEntriesResponse); ok && resp.Success {
+				p.give(req.ID, came)
+			}
+		}
+	case *raft.RequestVoteRequest:
+		if req.LeadershipTransfer { // then the leader has said so itself, or is dead
+			return rpc
+		}
+		count = func(r raft.RPCResponse) {
 			if resp, ok := r.Response.(*raft.RequestVoteResponse); ok && resp.Granted && p.binds(req.ID) {
 				resp.Granted = false
 			}
+		}
+	default:
+		return rpc
+	}
+	answer, before, counted := make(chan raft.RPCResponse, 1), p.counted, make(chan struct{})
+	p.counted = counted
+	wg.Go(func() {
+		defer close(counted)
+		select {
+		case r := <-answer:
+			if before != nil {
+				<-before
+			}
+			count(r)
 			rpc.Respond(r.Response, r.Error)
 		case <-stop:
 		}

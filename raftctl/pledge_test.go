@@ -1,6 +1,7 @@
 package raftctl
 
 import (
+	"io"
 	"runtime"
 	"sync"
 	"testing"
@@ -81,5 +82,72 @@ func TestPledgeOfAHeartbeatUnderWay(t *testing.T) {
 	close(end)
 	if !<-bound {
 		t.Error("a heartbeat that is being answered does not bind")
+	}
+}
+
+// Entries that this node takes bind it as a heartbeat does: its leader counts on both. Raft forgets its leader when it is told of an
+// election by one that the leader hands over to, also if it refuses its vote.
+func TestPledgeOfEntries(t *testing.T) {
+	here, there := plainTransport(t), plainTransport(t)
+	i := newInjector("self", here, nil)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		i.run(stop)
+	}()
+	defer func() {
+		close(stop)
+		<-ended
+	}()
+	cfg, store, snapshots := raft.DefaultConfig(), raft.NewInmemStore(), raft.NewInmemSnapshotStore()
+	cfg.LocalID, cfg.LogOutput = "self", io.Discard
+	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = time.Minute, time.Minute, time.Minute // it stands by itself for nothing
+	var members raft.Configuration
+	for _, id := range []raft.ServerID{"self", "leader", "heir", "other"} {
+		members.Servers = append(members.Servers, raft.Server{ID: id, Address: raft.ServerAddress(id)})
+	}
+	if err := raft.BootstrapCluster(cfg, store, store, snapshots, i, members); err != nil {
+		t.Fatal(err)
+	}
+	r, err := raft.NewRaft(cfg, &raft.MockFSM{}, store, store, snapshots, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.Shutdown().Error(); err != nil {
+			t.Error(err)
+		}
+	}()
+	header := func(id string) raft.RPCHeader {
+		return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: []byte(id)}
+	}
+	entries := func(req *raft.AppendEntriesRequest) {
+		t.Helper()
+		var resp raft.AppendEntriesResponse
+		if err := there.AppendEntries("self", here.LocalAddr(), req, &resp); err != nil || !resp.Success {
+			t.Fatalf("entries are not taken: %v, %v", resp, err)
+		}
+	}
+	vote := func(req *raft.RequestVoteRequest) bool {
+		t.Helper()
+		var resp raft.RequestVoteResponse
+		if err := there.RequestVote("self", here.LocalAddr(), req, &resp); err != nil {
+			t.Fatal(err)
+		}
+		return resp.Granted
+	}
+	entries(&raft.AppendEntriesRequest{RPCHeader: header("leader"), Term: 2})
+	time.Sleep(electionTimeout)
+	heard := time.Now()
+	entries(&raft.AppendEntriesRequest{RPCHeader: header("leader"), Term: 2, PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*raft.Log{{Index: 2, Term: 2, Type: raft.LogNoop}}})
+	if vote(&raft.RequestVoteRequest{RPCHeader: header("heir"), Term: 3, LastLogIndex: 1, LastLogTerm: 1, LeadershipTransfer: true}) {
+		t.Fatal("a node without the newest entry is voted for")
+	}
+	if vote(&raft.RequestVoteRequest{RPCHeader: header("other"), Term: 4, LastLogIndex: 2, LastLogTerm: 2}) {
+		t.Errorf("another node is voted for %v after the leader was heard", time.Since(heard))
+	}
+	time.Sleep(electionTimeout)
+	if !vote(&raft.RequestVoteRequest{RPCHeader: header("other"), Term: 5, LastLogIndex: 2, LastLogTerm: 2}) {
+		t.Error("nobody is voted for after the time of an election")
 	}
 }
