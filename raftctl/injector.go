@@ -98,7 +98,9 @@ func (i *injector) tell(id raft.ServerID, target raft.ServerAddress, req *raft.A
 	asked := time.Now()
 	err := i.NetworkTransport.AppendEntries(id, target, req, resp)
 	if err == nil && resp.Term == req.Term {
-		if !resp.Success { // it lives, but goes on missing its leader as if it had not heard it
+		if resp.Success {
+			i.pledge.give([]byte(i.self), asked) // raft forgets at once that it led
+		} else { // it lives, but goes on missing its leader as if it had not heard it
 			asked = time.Time{}
 		}
 		i.heard.note(id, asked, time.Now())

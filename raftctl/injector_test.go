@@ -71,3 +71,32 @@ func TestRefusedEntriesMakeNoLeaderSure(t *testing.T) {
 		t.Error("a refusal changes how sure the leader is")
 	}
 }
+
+// A leader that steps down votes for nobody else while its own word holds, that a majority follows it: raft forgets at once that it led.
+func TestLeaderIsBoundByItsOwnWord(t *testing.T) {
+	here, there := plainTransport(t), plainTransport(t)
+	i := newInjector("self", here, nil)
+	tell := func(success bool) {
+		t.Helper()
+		go func() {
+			rpc := <-there.Consumer()
+			rpc.Respond(&raft.AppendEntriesResponse{Term: 3, Success: success}, nil)
+		}()
+		if err := i.tell("voter", there.LocalAddr(), &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, PrevLogTerm: 3}, &raft.AppendEntriesResponse{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tell(false); i.pledge.binds([]byte("other")) {
+		t.Error("a refusal binds the leader")
+	}
+	if tell(true); !i.pledge.binds([]byte("other")) {
+		t.Error("a leader may vote for another node right after a voter's answer")
+	}
+	if i.pledge.binds([]byte("self")) {
+		t.Error("a leader may not stand again")
+	}
+	time.Sleep(electionTimeout)
+	if i.pledge.binds([]byte("other")) {
+		t.Error("it is bound for longer than its word holds")
+	}
+}

@@ -13,7 +13,8 @@ import (
 // elected with this one's vote for the time of an election (beforeSuccession). Raft's own rule is nearly that, but it answers heartbeats
 // beside its loop: also while that is about to vote, and syncs the term that it votes in. And it forgets its leader at once when it is
 // told to stand, or of an election in which the leader hands over, whatever comes of it. So what raft has decided of a vote is held
-// against the pledge before it goes out. A vote that does not is lost, as one on the way may be. Safe for concurrent use.
+// against the pledge before it goes out. A vote that does not is lost, as one on the way may be. Who leads is bound by the word that it is
+// given, to itself: raft votes for another node as soon as it has stepped down. Safe for concurrent use.
 type pledge struct {
 	answering sync.RWMutex // read-locked while a heartbeat is answered
 	// counted is closed when the answer counts to what hold was last given; nil before. It is of hold's caller.
