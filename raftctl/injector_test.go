@@ -95,7 +95,7 @@ func TestLeaderIsBoundByItsOwnWord(t *testing.T) {
 	if i.pledge.binds([]byte("self")) {
 		t.Error("a leader may not stand again")
 	}
-	time.Sleep(electionTimeout)
+	<-time.After(electionTimeout)
 	if i.pledge.binds([]byte("other")) {
 		t.Error("it is bound for longer than its word holds")
 	}

@@ -137,7 +137,7 @@ func TestPledgeOfEntries(t *testing.T) {
 		return resp.Granted
 	}
 	entries(&raft.AppendEntriesRequest{RPCHeader: header("leader"), Term: 2})
-	time.Sleep(electionTimeout)
+	<-time.After(electionTimeout)
 	heard := time.Now()
 	entries(&raft.AppendEntriesRequest{RPCHeader: header("leader"), Term: 2, PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*raft.Log{{Index: 2, Term: 2, Type: raft.LogNoop}}})
 	if vote(&raft.RequestVoteRequest{RPCHeader: header("heir"), Term: 3, LastLogIndex: 1, LastLogTerm: 1, LeadershipTransfer: true}) {
@@ -146,7 +146,7 @@ func TestPledgeOfEntries(t *testing.T) {
 	if vote(&raft.RequestVoteRequest{RPCHeader: header("other"), Term: 4, LastLogIndex: 2, LastLogTerm: 2}) {
 		t.Errorf("another node is voted for %v after the leader was heard", time.Since(heard))
 	}
-	time.Sleep(electionTimeout)
+	<-time.After(electionTimeout)
 	if !vote(&raft.RequestVoteRequest{RPCHeader: header("other"), Term: 5, LastLogIndex: 2, LastLogTerm: 2}) {
 		t.Error("nobody is voted for after the time of an election")
 	}
