@@ -65,7 +65,7 @@ chaos: build bin/chaos bin/kaja-parent ## real processes in network namespaces u
 chaos-gaps: build bin/chaos build/kafka-jars ## how long nothing is acknowledged while a node dies: kaja, then Kafka 4.4 (KILLS=100 KAFKA_KILLS=20 SERIES= OTHERS= DIR=)
 	KILLS='$(KILLS)' KAFKA_KILLS='$(KAFKA_KILLS)' SERIES='$(SERIES)' OTHERS='$(OTHERS)' KAFKA_OTHERS='$(KAFKA_OTHERS)' SEED='$(SEED)' DIR='$(DIR)' .ci/chaos-gaps
 
-prove-chaos: build bin/chaos ## 300 s of every kind of fault and 20 power cuts on real processes, disks and links; needs root
+prove-chaos: build bin/chaos ## 225 s of every kind of fault and 15 power cuts on real processes, disks and links; needs root
 	.ci/prove-chaos
 
 chaos-planted: bin/chaos ## planted bugs that `make chaos` has to find
@@ -105,7 +105,7 @@ fuzz: ## fuzz each target for FUZZTIME
 	.ci/fuzz $(FUZZTIME)
 
 fuzz-quick: ## fuzz each target for a moment, but those that prove-log fuzzes for longer
-	.ci/fuzz 5s $$($(GO) list ./... | grep -vE '/kaja/(log|broker/replica)$$')
+	.ci/fuzz 4s $$($(GO) list ./... | grep -vE '/kaja/(log|broker/replica)$$')
 
 long: build compat-install ## fuzz, race and compatibility for a long time; appends a line per run to docs/ledger.md
 	.ci/long
@@ -160,24 +160,24 @@ cover: ## test coverage in build/cover.html
 vuln: ## look for known vulnerabilities (needs the vulnerability database)
 	$(GO) tool -modfile=tools/go.mod govulncheck ./...
 
-prove-cluster: ## 1,000 seeds of the event loop, 50 of them twice, 60 of whole nodes, disks that hang, planted bugs chosen by the commit
-	KAJA_LOOP_N=1000 $(GO) test -count=1 -timeout 20m -run '^TestSeeds$$' -v ./sim/loop
+prove-cluster: ## 750 seeds of the event loop, some of them twice, 44 of whole nodes, disks that hang, planted bugs chosen by the commit
+	KAJA_LOOP_N=750 $(GO) test -count=1 -timeout 20m -run '^TestSeeds$$' -v ./sim/loop
 	KAJA_COMMIT=$$(git rev-parse HEAD) $(GO) test -count=1 -tags planted -timeout 20m -run '^TestPlanted' -v ./sim/loop
 	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_SIM_SEED=1 KAJA_SIM_N=3 $(GO) test -count=1 -tags sim,synctests -timeout 20m \
 	  -run '^(TestDiskThatHangs|TestHeartbeatsWaitForNoDisk|TestNodeThatIsBehindIsNotPromoted|TestMemberIsSentTheSnapshotAtOnce)$$' -v ./sim
 	mkdir -p build && $(GO) test -c -tags sim,synctests -o build/sim.test ./sim
-	cd sim && printf '%s\n' 1 16 31 46 | xargs -P 2 -I{} env GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_SIM_SEED={} KAJA_SIM_N=15 \
+	cd sim && printf '%s\n' 1 16 31 46 | xargs -P 2 -I{} env GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_SIM_SEED={} KAJA_SIM_N=11 \
 	  $(ROOT)/build/sim.test -test.run '^TestThreeNodesUnderNemeses$$' -test.v -test.timeout 20m
 	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_COMMIT=$$(git rev-parse HEAD) \
 	  $(GO) test -count=1 -tags planted,sim,synctests -timeout 20m -run '^TestPlantedBugsOfForming$$' -v ./sim
 
-prove-log: ## 50,000 crash-recoveries of the log, three planted bugs chosen by the commit, its readers fuzzed
-	KAJA_CRASHES=50000 $(GO) test -count=1 -timeout 20m -run '^TestMetamorphic$$' -v ./log
+prove-log: ## 37,500 crash-recoveries of the log, three planted bugs chosen by the commit, its readers fuzzed
+	KAJA_CRASHES=37500 $(GO) test -count=1 -timeout 20m -run '^TestMetamorphic$$' -v ./log
 	KAJA_COMMIT=$$(git rev-parse HEAD) $(GO) test -count=1 -tags planted -timeout 20m -run '^TestPlanted' -v ./log
-	.ci/fuzz 20s ./log ./broker/replica
+	.ci/fuzz 15s ./log ./broker/replica
 
-prove-txn: ## 200,000 records in transactions on a node that is killed all the time, three planted bugs chosen by the commit
-	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_SIM_SEED=1 KAJA_SIM_N=10 KAJA_EOS_RECORDS=20000 \
+prove-txn: ## 160,000 records in transactions on a node that is killed all the time, three planted bugs chosen by the commit
+	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_SIM_SEED=1 KAJA_SIM_N=8 KAJA_EOS_RECORDS=20000 \
 	  $(GO) test -count=1 -tags sim,synctests -timeout 20m -run '^TestTransactionsOnALoneNode$$' -v ./sim
 	GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1 KAJA_COMMIT=$$(git rev-parse HEAD) \
 	  $(GO) test -count=1 -tags planted,sim,synctests -timeout 20m -run '^TestPlantedBugsOfTransactions$$' -v ./sim
