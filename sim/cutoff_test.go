@@ -401,12 +401,7 @@ func TestHandOverLeavesNoBrokerSure(t *testing.T) {
 		}
 		defer cl.Close()
 		const id = 4
-		group := coordinatedBy(t, cl, 0, id)
-		sure := func() bool {
-			r := kmsg.NewPtrOffsetFetchRequest()
-			r.Groups = []kmsg.OffsetFetchRequestGroup{{Group: group}}
-			return at(t, cl, id, r).(*kmsg.OffsetFetchResponse).Groups[0].ErrorCode == 0
-		}
+		sure := tellsOffsets(t, cl, id, coordinatedBy(t, cl, 0, id))
 		if !sure() {
 			t.Fatal("a coordinator that nobody cuts off tells no offsets")
 		}
@@ -423,29 +418,8 @@ func TestHandOverLeavesNoBrokerSure(t *testing.T) {
 			defer close(done)
 			old.controller().HandOver(t.Context())
 		}()
-		fenced := func() bool {
-			for _, n := range controllers {
-				if b, ok := n.controller().Image().Broker(id); n != old && ok && b.Fenced {
-					return true
-				}
-			}
-			return false
-		}
-		for end := time.Now().Add(10 * time.Second); !fenced(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("nobody has replaced the broker")
-			}
-		}
-		since, wrong := time.Now(), time.Duration(0)
-		for time.Since(since) < 2*time.Second {
-			if sure() {
-				wrong = time.Since(since)
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		if wrong > 0 {
-			t.Errorf("it still tells offsets %v after it was replaced", wrong)
-		}
+		others := slices.DeleteFunc(slices.Clone(controllers), func(n *Node) bool { return n == old })
+		unsureOnceReplaced(t, id, others, 10*time.Second, sure)
 		<-done
 	})
 }
