@@ -46,6 +46,8 @@ type replCluster struct {
 	cut map[[2]wire.BrokerID]bool
 	// loseAnswers has AlterPartitions take effect and its caller hear of an error.
 	loseAnswers atomic.Bool
+	// lateAnswers has the answer to AlterPartitions come after the image that holds its result.
+	lateAnswers atomic.Bool
 	// straggle has AlterPartitions hear of an error, and its request lie on the way until arrive.
 	straggle atomic.Bool
 	late     []func() []replica.ISRResult
@@ -286,6 +288,9 @@ func (c *replCluster) isr(topic string) []wire.BrokerID {
 
 // alter is the controller's part of AlterPartition, by the rules that matter here.
 func (c *replCluster) alter(n *replNode, changes []replica.ISRChange) ([]replica.ISRResult, error) {
+	if c.lateAnswers.Load() {
+		defer time.Sleep(10 * time.Millisecond) // of the bubble: until everybody is idle
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut[[2]wire.BrokerID{n.id, 0}] || !n.up.Load() {

@@ -14,6 +14,7 @@ import (
 	"github.com/kajamq/kaja/vfs"
 	"github.com/kajamq/kaja/wire"
 	"github.com/kajamq/kaja/wire/batch"
+	"github.com/kajamq/kaja/wire/coordrec"
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
@@ -103,6 +104,59 @@ func TestISRShrinksAndGrows(t *testing.T) {
 			t.Errorf("isr at the end %v", isr)
 		}
 	})
+}
+
+// What a leader has had changed counts once, whether the controller's answer tells it first, the image does, or only the image
+// does. What the controller takes out on its own account does not count.
+func TestISRChangesAreCounted(t *testing.T) {
+	for name, way := range map[string]func(c *replCluster, held bool){
+		"answer first": func(c *replCluster, held bool) {
+			if held {
+				c.nodes[1].hold()
+			} else {
+				c.nodes[1].release()
+			}
+		},
+		"image first": func(c *replCluster, held bool) { c.lateAnswers.Store(held) },
+		"image alone": func(c *replCluster, held bool) { c.loseAnswers.Store(held) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newReplCluster(t, 3)
+				defer c.close()
+				c.topic("t", 1, 1, 2, 3)
+				c.nodes[1].produce("t", 0, values(10, 1))
+				counts := func(what string, shrinks, expands float64, isr ...wire.BrokerID) {
+					t.Helper()
+					n := c.nodes[1]
+					if s, e := n.value("kaja_replica_isr_shrinks_total"), n.value("kaja_replica_isr_expands_total"); s != shrinks || e != expands {
+						t.Errorf("%s: %v shrinks, %v expands, want %v and %v", what, s, e, shrinks, expands)
+					}
+					if have := c.isr("t"); !slices.Equal(have, isr) {
+						t.Errorf("%s: isr %v, want %v", what, have, isr)
+					}
+				}
+				way(c, true)
+				c.sever(1, 3)
+				c.nodes[1].send(1, "t", 0, values(10, 1))
+				time.Sleep(20 * time.Second)
+				counts("lagging", 1, 0, 1, 2)
+				way(c, false)
+				time.Sleep(3 * time.Second)
+				counts("told of it again", 1, 0, 1, 2)
+				way(c, true)
+				c.heal(1, 3)
+				time.Sleep(3 * time.Second)
+				counts("back", 1, 1, 1, 2, 3)
+				way(c, false)
+				time.Sleep(3 * time.Second)
+				counts("told of it again", 1, 1, 1, 2, 3)
+				c.change(&coordrec.PartitionChangeRecord{TopicID: kitTopicID("t"), Leader: coordrec.NoLeaderChange, ISR: []wire.BrokerID{1, 3},
+					LeaderRecoveryState: coordrec.NoRecoveryChange})
+				counts("taken out by the controller", 1, 1, 1, 3)
+			})
+		})
+	}
 }
 
 // A new leader is known to its followers within moments although their fetches were parked there, and its first record is

@@ -258,24 +258,30 @@ func (p *Partition) settle(asked ISRChange, r ISRResult) bool {
 // accepted takes the ISR that the controller has committed.
 func (p *Partition) accepted(asked ISRChange, r ISRResult) {
 	p.mu.Lock()
-	under, before, members := p.state.UnderMinISR(), p.state.assignment.PartitionEpoch, len(p.state.assignment.ISR)
+	under, before := p.state.UnderMinISR(), p.state.standing()
 	c := p.state.Accepted(r.ISR, r.PartitionEpoch, p.world.now())
 	if !under {
 		p.refuseLocked()
 	}
-	news := p.state.assignment.PartitionEpoch > before
+	after := p.state.standing()
 	n := p.noteLocked(c)
 	p.mu.Unlock()
 	p.commits.Drain()
 	p.tell(n)
-	if !news {
+	p.countISR(before, after)
+}
+
+// countISR counts and logs what this leader had proposed once it is in force, whether the controller's answer told first or
+// the image did. The caller holds no lock.
+func (p *Partition) countISR(before, after standing) {
+	if !after.settles(before) {
 		return
 	}
-	attrs := []any{"topic", p.TP.Topic, "partition", p.TP.Partition, "leader_epoch", asked.LeaderEpoch, "partition_epoch", r.PartitionEpoch, "isr", r.ISR}
+	attrs := []any{"topic", p.TP.Topic, "partition", p.TP.Partition, "leader_epoch", after.leaderEpoch, "partition_epoch", after.partitionEpoch, "isr", after.isr}
 	switch {
-	case len(r.ISR) > members:
+	case len(after.isr) > len(before.isr):
 		p.world.metrics.isrExpands.Inc()
-	case len(r.ISR) < members:
+	case len(after.isr) < len(before.isr):
 		p.world.metrics.isrShrinks.Inc()
 	default:
 		p.world.logger.Info("in-sync replicas stay: what was proposed before is void", attrs...)

@@ -451,8 +451,9 @@ func (p *Partition) apply(a Assignment) (applied, error) {
 	err = errors.Join(err, epochErr)
 	p.mu.Lock()
 	x := applied{led: p.state.Leading()}
-	under, replicas := p.state.UnderMinISR(), len(p.state.assignment.Replicas)
+	under, replicas, before := p.state.UnderMinISR(), len(p.state.assignment.Replicas), p.state.standing()
 	fresh, c := p.state.Apply(a, p.world.now())
+	after := p.state.standing()
 	x.fresh, x.leads = fresh, p.state.Leading()
 	x.newFollower = x.leads && (fresh || len(a.Replicas) > replicas)
 	var m purgatory.Mark
@@ -482,6 +483,7 @@ func (p *Partition) apply(a Assignment) (applied, error) {
 		p.lows.Drain()
 	}
 	p.tell(n)
+	p.countISR(before, after)
 	if x.renews {
 		p.world.logger.Warn("log holds a later leader epoch than the partition has, as that of another cluster: asking the controller for one above",
 			"topic", p.TP.Topic, "partition", p.TP.Partition, "leader_epoch", epoch, "log_epoch", newest)

@@ -196,3 +196,26 @@ func (s *State) Rejected(epoch wire.PartitionEpoch, now time.Time) Change {
 	s.pending = nil
 	return s.advance(now)
 }
+
+// standing is where the ISR of a partition stands and what its leader wants it to be. The slices are the state's: it
+// replaces them, and never writes into them.
+type standing struct {
+	leading        bool
+	leaderEpoch    wire.LeaderEpoch
+	partitionEpoch wire.PartitionEpoch
+	isr, pending   []wire.BrokerID
+}
+
+func (s *State) standing() standing {
+	return standing{s.Leading(), s.assignment.LeaderEpoch, s.assignment.PartitionEpoch, s.assignment.ISR, s.pending}
+}
+
+// settles reports whether a is b once the controller has done what the leader had proposed.
+func (a standing) settles(b standing) bool {
+	return a.leading && a.leaderEpoch == b.leaderEpoch && a.partitionEpoch > b.partitionEpoch && b.pending != nil && sameMembers(a.isr, b.pending)
+}
+
+// sameMembers reports whether two ISRs hold the same replicas, in whatever order.
+func sameMembers(a, b []wire.BrokerID) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(id wire.BrokerID) bool { return !slices.Contains(b, id) })
+}
