@@ -189,7 +189,8 @@ func TestIDText(t *testing.T) {
 	if got, err := ParseID(want.String()); err != nil || got != want {
 		t.Errorf("got %v, %v", got, err)
 	}
-	for _, text := range []string{"", "7", "7@", "x@AAAAAAAAAAAAAAAAAAAAAA", "7@short"} {
+	for _, text := range []string{"", "7", "7@", "x@AAAAAAAAAAAAAAAAAAAAAA", "7@short", " 7@AAAAAAAAAAAAAAAAAAAAAA",
+		"7x@AAAAAAAAAAAAAAAAAAAAAA", "2147483648@AAAAAAAAAAAAAAAAAAAAAA", "7@AAAAAAAAAAAAAAAAAAAAAA "} {
 		if _, err := ParseID(text); err == nil {
 			t.Errorf("%q was read", text)
 		}

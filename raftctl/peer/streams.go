@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -189,9 +191,9 @@ func (a addr) String() string { return string(a) }
 
 // ParseID reads what ID.String writes; the cluster id is not part of it.
 func ParseID(text string) (ID, error) {
-	var node int32
-	var dir string
-	if _, err := fmt.Sscanf(text, "%d@%s", &node, &dir); err != nil {
+	before, dir, _ := strings.Cut(text, "@")
+	node, err := strconv.ParseInt(before, 10, 32)
+	if err != nil {
 		return ID{}, fmt.Errorf("node %q: want node id@directory id: %w", text, err)
 	}
 	u, err := wire.ParseUUID(dir)
