@@ -52,6 +52,7 @@ type fetchRun struct {
 	maxBytes  int
 	place     *fetchContext
 	reads     []fetchRead
+	topic     *image.Topic // the last that resolve has found in the image of this read; nil: none yet
 }
 
 // fetchRead is one partition of a request. Either it is unknown, or it was read.
@@ -161,12 +162,18 @@ func sessionOf(msg *kmsg.FetchRequest) sessionRequest {
 	return s
 }
 
-// read reads every partition within the limits; again says that the request has been read before and has waited. It gives the bytes read, and whether the answer must not wait: because
+// read reads every partition within the limits; again says that the request has been read before and has waited: then what had nothing
+// to read and has not moved since is left as it was. It gives the bytes read, and whether the answer must not wait: because
 // a partition could not be read, has diverged, or because there is nothing to wait for.
 func (r *fetchRun) read(img *image.Image, again bool) (bytes int64, atOnce bool) {
 	left, first, known := r.maxBytes, true, false
+	r.topic = nil
 	for i := range r.reads {
 		f := &r.reads[i]
+		if again && f.unknown == nil && f.err == nil && f.part.StillEnd(&f.result) {
+			known = true
+			continue
+		}
 		f.result, f.err = replica.ReadResult{}, nil
 		if f.unknown = r.resolve(img, f); f.unknown != nil {
 			continue
@@ -214,7 +221,7 @@ func (r *fetchRun) resolve(img *image.Image, f *fetchRead) error {
 	k := &f.target.partitionKey
 	f.part = nil
 	if r.place.usesIDs {
-		t, ok := img.TopicByID(k.id)
+		t, ok := r.topicByID(img, k.id)
 		if !ok && f.topic == "" {
 			return kerr.UnknownTopicID
 		}
@@ -245,6 +252,18 @@ func (r *fetchRun) resolve(img *image.Image, f *fetchRead) error {
 	}
 	f.part, _ = r.parts.ByName(k.topic, k.partition)
 	return nil
+}
+
+// topicByID is that of img. The partitions of a session mostly follow those of the same topic.
+func (r *fetchRun) topicByID(img *image.Image, id wire.UUID) (*image.Topic, bool) {
+	if r.topic != nil && r.topic.ID == id {
+		return r.topic, true
+	}
+	t, ok := img.TopicByID(id)
+	if ok {
+		r.topic = t
+	}
+	return t, ok
 }
 
 // release lets go of what was read.
@@ -291,14 +310,8 @@ func (r *fetchRun) park(w server.Responder, missing int64, d time.Duration, also
 func (r *fetchRun) encode() []wire.Segment {
 	resp := &wire.FetchResponse{}
 	answers := make([]partitionAnswer, len(r.reads))
-	parts := make([]wire.FetchPartition, len(r.reads))
 	for i := range r.reads {
-		r.fill(&parts[i], &r.reads[i])
-		p := &parts[i]
-		answers[i] = partitionAnswer{topic: r.reads[i].topic, hw: p.HighWatermark, logStart: p.LogStartOffset, failed: p.ErrorCode != 0, must: p.DivergingEpoch != nil}
-		for _, s := range p.Records {
-			answers[i].bytes += s.Size()
-		}
+		answers[i] = r.judge(&r.reads[i])
 	}
 	id, send, err := r.place.finish(answers)
 	resp.SessionID, resp.ErrorCode = id, errorCode(err)
@@ -309,14 +322,15 @@ func (r *fetchRun) encode() []wire.Segment {
 	var img *image.Image
 	for _, i := range r.order() {
 		if !send[i] {
-			wire.Release(parts[i].Records)
+			wire.Release(r.reads[i].result.Segments)
 			continue
 		}
-		if code := parts[i].ErrorCode; r.version >= 16 && (code == kerr.NotLeaderForPartition.Code || code == kerr.FencedLeaderEpoch.Code) {
+		part := r.fill(&r.reads[i])
+		if code := part.ErrorCode; r.version >= 16 && (code == kerr.NotLeaderForPartition.Code || code == kerr.FencedLeaderEpoch.Code) {
 			if img == nil {
 				img = r.images.Image()
 			}
-			r.hint(img, resp, &r.reads[i], &parts[i])
+			r.hint(img, resp, &r.reads[i], &part)
 		}
 		k := &r.reads[i].target.partitionKey
 		n := len(resp.Topics)
@@ -324,7 +338,7 @@ func (r *fetchRun) encode() []wire.Segment {
 			resp.Topics = append(resp.Topics, wire.FetchTopic{Name: k.topic, ID: k.id})
 			n++
 		}
-		resp.Topics[n-1].Partitions = append(resp.Topics[n-1].Partitions, parts[i])
+		resp.Topics[n-1].Partitions = append(resp.Topics[n-1].Partitions, part)
 	}
 	return wire.EncodeFetch(resp, r.version)
 }
@@ -356,17 +370,27 @@ func (f *fetchRead) rank() int {
 	return 2
 }
 
+// judge is what of one partition's answer decides whether it is sent. What a client of this version can't be given is an error from here
+// on.
+func (r *fetchRun) judge(f *fetchRead) partitionAnswer {
+	if f.unknown == nil && f.err == nil && r.version < 10 && storesZstd(f.part.Config()) {
+		wire.Release(f.result.Segments)
+		f.result, f.err = replica.ReadResult{}, kerr.UnsupportedCompressionType
+	}
+	if f.unknown != nil || f.err != nil {
+		return partitionAnswer{topic: f.topic, hw: wire.NoOffset, logStart: wire.NoOffset, failed: true}
+	}
+	res := &f.result
+	return partitionAnswer{topic: f.topic, bytes: res.Size, hw: res.HW, logStart: res.LogStart, must: res.Diverging != nil}
+}
+
 // fill makes one partition's answer. On an error nothing else is told (B20).
-func (r *fetchRun) fill(out *wire.FetchPartition, f *fetchRead) {
-	*out = wire.FetchPartition{Partition: f.target.partition, HighWatermark: wire.NoOffset, LastStableOffset: wire.NoOffset,
+func (r *fetchRun) fill(f *fetchRead) (out wire.FetchPartition) {
+	out = wire.FetchPartition{Partition: f.target.partition, HighWatermark: wire.NoOffset, LastStableOffset: wire.NoOffset,
 		LogStartOffset: wire.NoOffset, PreferredReadReplica: wire.NoBroker}
 	err := f.unknown
 	if err == nil {
 		err = f.err
-	}
-	if err == nil && r.version < 10 && storesZstd(f.part.Config()) {
-		wire.Release(f.result.Segments)
-		err = kerr.UnsupportedCompressionType
 	}
 	if err != nil {
 		out.ErrorCode = readErrorCode(err)
@@ -376,7 +400,7 @@ func (r *fetchRun) fill(out *wire.FetchPartition, f *fetchRead) {
 		if out.ErrorCode == kerr.KafkaStorageError.Code && r.version <= 5 {
 			out.ErrorCode = kerr.NotLeaderForPartition.Code
 		}
-		return
+		return out
 	}
 	res := &f.result
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = res.HW, res.LSO, res.LogStart
@@ -390,6 +414,7 @@ func (r *fetchRun) fill(out *wire.FetchPartition, f *fetchRead) {
 			out.Aborted[i] = wire.AbortedTransaction{ProducerID: a.ProducerID, FirstOffset: a.FirstOffset}
 		}
 	}
+	return out
 }
 
 // storesZstd reports whether the topic's compression.type makes every batch one that clients below v10 cannot read.

@@ -96,7 +96,7 @@ func (p *Partition) moveStart(offset wire.Offset) (to wire.Offset, err error) {
 		return wire.NoOffset, err
 	}
 	p.mu.Lock()
-	p.state.OnLogStart(plog.StartOffset())
+	p.onLogStartLocked(plog.StartOffset())
 	p.mu.Unlock()
 	return offset, nil
 }

@@ -140,7 +140,7 @@ func (p *Partition) takeFetched(epoch wire.LeaderEpoch, f fetched) (followerNote
 		p.world.metrics.replicated(got.size)
 		c = c.and(p.state.OnAppend(end, unstable, p.world.now()))
 	}
-	c = c.and(p.state.OnLeaderHW(f.hw)).and(p.state.OnLogStart(start))
+	c = c.and(p.state.OnLeaderHW(f.hw)).and(p.onLogStartLocked(start))
 	return followerNote{p.noteLocked(c), plog, start > before}, nil
 }
 

@@ -67,6 +67,9 @@ type Partition struct {
 	// ending says that a marker may not be below the high watermark yet, so that a move of that has to be told to the log.
 	ending atomic.Bool
 
+	// moved grows, under mu, with what a reader may have to be told: the log's bounds, who leads, the end of service.
+	moved atomic.Uint64
+
 	mu         sync.Mutex // guards what follows; held for moments
 	state      *State
 	trail      trail
@@ -289,6 +292,7 @@ func (p *Partition) noteAppend(plog *log.Log, size int64, acks int16, a *Appende
 func (p *Partition) noteLocked(c Change) note {
 	s := p.state
 	if c.any() {
+		p.moved.Add(1)
 		p.mark.Bytes[purgatory.UpToLEO] = p.trail.total()
 		if c.HW {
 			p.dir().hwDirty.Store(true)
@@ -304,6 +308,14 @@ func (p *Partition) noteLocked(c Change) note {
 		n.outcome = kerr.NotEnoughReplicasAfterAppend
 	}
 	return n
+}
+
+// onLogStartLocked takes a new start of the log.
+func (p *Partition) onLogStartLocked(start wire.Offset) Change {
+	if start > p.state.logStart {
+		p.moved.Add(1)
+	}
+	return p.state.OnLogStart(start)
 }
 
 // tell wakes who waits. The caller holds no lock.
@@ -419,6 +431,7 @@ func (p *Partition) Watch(c *purgatory.Commit, index int, a Appended) {
 // endGenerationLocked starts a new generation, in which nobody waits yet: whoever waits is to be told err and readers
 // are to look again, which the caller has done with tellEnd once it has released its locks.
 func (p *Partition) endGenerationLocked(err error) purgatory.Mark {
+	p.moved.Add(1)
 	p.generation++
 	p.mark.Generation = p.generation
 	p.commits.End(p.generation, p.state.hw, err)

@@ -32,6 +32,8 @@ type ReadResult struct {
 	Withheld  bool      // there is data, but its first batch exceeds Max
 	Mark      purgatory.Mark
 	Bound     purgatory.Bound
+	end       bool   // there was nothing to read
+	moved     uint64 // Partition.moved then
 }
 
 // bounds is a consistent look at a partition.
@@ -40,6 +42,7 @@ type bounds struct {
 	epoch               wire.LeaderEpoch
 	epochStart          wire.Offset
 	mark                purgatory.Mark
+	moved               uint64
 }
 
 // look checks that this replica may answer as the leader and takes its bounds.
@@ -58,7 +61,8 @@ func (p *Partition) lookIf(check func(*State) error) (bounds, error) {
 		return bounds{}, err
 	}
 	s := p.state
-	return bounds{hw: s.hw, lso: s.LSO(), start: s.logStart, leo: s.leo, epoch: s.assignment.LeaderEpoch, epochStart: s.epochStart, mark: p.mark}, nil
+	return bounds{hw: s.hw, lso: s.LSO(), start: s.logStart, leo: s.leo, epoch: s.assignment.LeaderEpoch, epochStart: s.epochStart, mark: p.mark,
+		moved: p.moved.Load()}, nil
 }
 
 // Read reads for a consumer. Between the bound (HW or LSO) and the log end there is nothing to read and no error; outside
@@ -81,6 +85,11 @@ func (p *Partition) ReadReplica(o ReadOptions) (ReadResult, error) {
 	return p.Read(o)
 }
 
+// StillEnd reports whether r had nothing to read and reading again would find nothing else: nothing has been appended or committed
+// since, the log has not lost its beginning, and nobody else leads. It takes no lock, so that a fetch that has waited with
+// thousands of partitions is answered for what has changed in one.
+func (p *Partition) StillEnd(r *ReadResult) bool { return r.end && r.moved == p.moved.Load() }
+
 // readAs reads up to a bound.
 func (p *Partition) readAs(o ReadOptions, bound purgatory.Bound) (ReadResult, bounds, error) {
 	b, err := p.lookIf(func(s *State) error {
@@ -92,7 +101,7 @@ func (p *Partition) readAs(o ReadOptions, bound purgatory.Bound) (ReadResult, bo
 	if err != nil {
 		return ReadResult{}, b, err
 	}
-	r := ReadResult{HW: b.hw, LSO: b.lso, LogStart: b.start, Mark: b.mark, Bound: bound}
+	r := ReadResult{HW: b.hw, LSO: b.lso, LogStart: b.start, Mark: b.mark, Bound: bound, moved: b.moved}
 	end := [...]wire.Offset{purgatory.UpToHW: b.hw, purgatory.UpToLSO: b.lso, purgatory.UpToLEO: b.leo}[bound]
 	if planted.On(planted.StableIgnored) && bound == purgatory.UpToLSO {
 		end = b.hw
@@ -114,6 +123,7 @@ func (p *Partition) readAs(o ReadOptions, bound purgatory.Bound) (ReadResult, bo
 		return ReadResult{}, b, p.beyond(bound)
 	}
 	if o.Offset >= end || plog == nil {
+		r.end = true
 		return r, b, nil
 	}
 	got, err := plog.Read(o.Offset, log.ReadOptions{Max: o.Max, End: end, MinOne: o.MinOne})

@@ -14,7 +14,7 @@ func (p *Partition) retain(h *home, plog *log.Log) (int, error) {
 	here := p.at.Load() == h // and has not moved meanwhile
 	var told note
 	if here {
-		told = p.noteLocked(p.state.OnLogStart(plog.StartOffset()))
+		told = p.noteLocked(p.onLogStartLocked(plog.StartOffset()))
 	}
 	p.mu.Unlock()
 	if !here {

@@ -306,6 +306,9 @@ func (s *State) advance(now time.Time) Change {
 		return Change{}
 	}
 	hw := s.end()
+	if hw <= s.hw {
+		return Change{}
+	}
 	for i := range s.followers {
 		f := &s.followers[i]
 		if f.leo < hw && (s.inMaximalISR(f.id) || s.joining(f, now)) && !planted.On(planted.CommitsAlone) {
