@@ -108,9 +108,10 @@ func (p *Partition) takeFetched(epoch wire.LeaderEpoch, f fetched) (followerNote
 			return followerNote{}, err
 		}
 		if got, err = p.store(plog, epoch, f); err != nil {
-			if got.restarted { // and nothing was appended
+			if got.restarted { // or not even that; and nothing was appended
+				unstable := p.firstUnstable(plog)
 				p.mu.Lock()
-				p.state.OnTruncate(got.base, got.base, wire.NoOffset)
+				p.noteLocked(p.state.OnTruncate(plog.StartOffset(), plog.EndOffset(), unstable))
 				p.mu.Unlock()
 			}
 			return followerNote{}, err
