@@ -225,7 +225,7 @@ func (p *Partition) proposing(asked ISRChange) bool {
 // open until the image tells.
 func (p *Partition) settle(asked ISRChange, r ISRResult) bool {
 	if r.Err == nil {
-		p.accepted(asked, r)
+		p.accepted(r)
 		return !p.proposing(asked)
 	}
 	code, ok := errors.AsType[*kerr.Error](r.Err)
@@ -256,7 +256,7 @@ func (p *Partition) settle(asked ISRChange, r ISRResult) bool {
 }
 
 // accepted takes the ISR that the controller has committed.
-func (p *Partition) accepted(asked ISRChange, r ISRResult) {
+func (p *Partition) accepted(r ISRResult) {
 	p.mu.Lock()
 	under, before := p.state.UnderMinISR(), p.state.standing()
 	c := p.state.Accepted(r.ISR, r.PartitionEpoch, p.world.now())

@@ -204,15 +204,17 @@ type standing struct {
 	leaderEpoch    wire.LeaderEpoch
 	partitionEpoch wire.PartitionEpoch
 	isr, pending   []wire.BrokerID
+	stray          []wire.BrokerID
 }
 
 func (s *State) standing() standing {
-	return standing{s.Leading(), s.assignment.LeaderEpoch, s.assignment.PartitionEpoch, s.assignment.ISR, s.pending}
+	return standing{s.Leading(), s.assignment.LeaderEpoch, s.assignment.PartitionEpoch, s.assignment.ISR, s.pending, s.stray}
 }
 
-// settles reports whether a is b once the controller has done what the leader had proposed.
+// settles reports whether a is b once the controller has done what the leader had proposed, or what had strayed of that.
 func (a standing) settles(b standing) bool {
-	return a.leading && a.leaderEpoch == b.leaderEpoch && a.partitionEpoch > b.partitionEpoch && b.pending != nil && sameMembers(a.isr, b.pending)
+	proposed := func(isr []wire.BrokerID) bool { return isr != nil && sameMembers(a.isr, isr) }
+	return a.leading && a.leaderEpoch == b.leaderEpoch && a.partitionEpoch > b.partitionEpoch && (proposed(b.pending) || proposed(b.stray))
 }
 
 // sameMembers reports whether two ISRs hold the same replicas, in whatever order.
