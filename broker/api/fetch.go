@@ -289,8 +289,11 @@ func (r *fetchRun) answer(ctx context.Context, w server.Responder) {
 // it, so the answer shows the newest state and costs the client that asked. also, unless nil, adds what else may wake it.
 func (r *fetchRun) park(w server.Responder, missing int64, d time.Duration, also func(*purgatory.Fetch)) {
 	r.release()
+	parked := make(chan struct{}) // what was read is the writer's from then on, who may be woken and at work before
+	defer close(parked)
 	f := purgatory.NewFetch(missing, len(r.reads)+1, func() {
 		w.ReplyFunc(func() []wire.Segment {
+			<-parked
 			r.read(r.images.Image(), true)
 			return r.encode()
 		})
