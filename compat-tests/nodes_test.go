@@ -1,7 +1,10 @@
 package compattests_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,29 +108,38 @@ func freeAddr(t *testing.T) string {
 	return addr
 }
 
-// committedRecords reads the committed records of a topic of one partition up to its end, and waits for what is still undecided.
+// committedRecords reads the committed records of a topic up to its end, partition after partition, and waits for what is still undecided.
 func committedRecords(t *testing.T, bootstrap, topic string) []*kgo.Record {
 	t.Helper()
 	client := clientAt(t, bootstrap, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
 	ctx, cancel := withTimeout(t, connectWithin)
 	defer cancel()
 	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
-	if err != nil {
+	if err := errors.Join(err, ends.Error()); err != nil {
 		t.Fatal(err)
 	}
-	end, _ := ends.Lookup(topic, 0)
+	left := map[int32]int64{} // the ends that are not reached
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			left[o.Partition] = o.Offset
+		}
+	})
 	var got []*kgo.Record
-	for at := int64(-1); at < end.Offset-1; {
+	for len(left) > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := ctx.Err(); err != nil {
-			t.Fatalf("%s: %d records, offset %d of %d: %v", topic, len(got), at, end.Offset, err)
+			t.Fatalf("%s: %d records, the ends %v are not reached: %v", topic, len(got), left, err)
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
-			if at = r.Offset; !r.Attrs.IsControl() {
+			if end, there := left[r.Partition]; there && r.Offset >= end-1 {
+				delete(left, r.Partition)
+			}
+			if !r.Attrs.IsControl() {
 				got = append(got, r)
 			}
 		})
 	}
+	slices.SortStableFunc(got, func(x, y *kgo.Record) int { return cmp.Compare(x.Partition, y.Partition) })
 	return got
 }
 

@@ -41,7 +41,7 @@ var rows = []row{
 	{client: "Kafka Streams", version: "4.4.0", what: "exactly_once_v2 word count through kills", one: `TestStreamsKilled`},
 	{client: "Kafka Connect standalone", version: "4.3.1", what: "file source and sink, a restart", one: `TestConnectStandalone`},
 	{client: "Kafka Connect distributed", version: "4.3.1", what: "exactly-once file source, sink, a worker killed (three nodes: and a node)", one: `TestConnectDistributed/one_node`, three: `TestConnectDistributed/three_nodes`},
-	{client: "MirrorMaker 2", version: "4.3.1", what: "from a Kafka 4.4.0 and back at once: records, configs, partitions, offsets of groups", one: `TestMirrorMaker`},
+	{client: "MirrorMaker 2", version: "4.3.1", what: "from a Kafka 4.4.0 and back at once: records, configs, partitions, offsets of groups; three nodes: one killed, at least once and exactly once", one: `TestMirrorMaker/one_node`, three: `TestMirrorMaker/three_nodes|TestMirrorMakerExactlyOnce`},
 	{client: "Spring Kafka (Spring Boot)", version: "4.0.7", what: "topics, listeners, batches, transactions, retries, request and reply; a node killed, on one node and on three", one: `TestSpringKafka/one_node`, three: `TestSpringKafka/three_nodes`},
 	{client: "rsyslog (omkafka, imkafka)", version: "8.2302", what: "TCP to a topic to a file; a node killed, on one node and on three", one: `TestRsyslog/one_node`, three: `TestRsyslog/three_nodes`},
 	{client: "Telegraf", version: "1.37.2", what: "outputs.kafka in each codec, inputs.kafka_consumer; a node killed, on one node and on three", one: `TestTelegraf/one_node`, three: `TestTelegraf/three_nodes`},
