@@ -12,8 +12,7 @@ import (
 
 // watch is what an active controller with peers looks after by itself. Without peers its channels are nil.
 type watch struct {
-	tick     time.Duration
-	seen     time.Time // when the loop last ran, at the latest a tick ago unless it could not
+	seen     time.Time // when the loop last ran, at the latest breathTick ago unless it could not
 	breath   <-chan time.Time
 	breather *time.Ticker
 	timer    *time.Timer
@@ -40,8 +39,7 @@ func (c *Controller) newWatch(before wire.BrokerID) *watch {
 	case before != c.opts.NodeID:
 		c.sessions.lastHeard(before, c.raft.LastContact())
 	}
-	w.tick = c.opts.sessionTimeout() / breathsPerSession
-	w.breather = time.NewTicker(w.tick)
+	w.breather = time.NewTicker(breathTick)
 	w.breath, w.seen = w.breather.C, time.Now()
 	w.timer = time.NewTimer(c.untilExpiry(c.committed()))
 	w.sessions = w.timer.C
@@ -74,9 +72,9 @@ func (w *watch) stop() {
 	}
 }
 
-// breathsPerSession is how often within a session the decide loop runs at least, by itself if nobody has it do so. A pause of this
-// process is seen, and given to every session, as far as it is longer than one breath.
-const breathsPerSession = 6
+// breathTick is how often the decide loop runs at least, by itself if nobody has it do so. A pause is seen as far as it is longer: it has to
+// be short beside the least that is left of a session, that of a former controller's broker (datedBack).
+const breathTick = 100 * time.Millisecond
 
 // breathe takes the time that this process did not run off every session: a machine that is out of breath would else take
 // everybody for dead.
@@ -85,11 +83,11 @@ func (c *Controller) breathe(w *watch) {
 		return
 	}
 	now := time.Now()
-	if late := now.Sub(w.seen) - w.tick; late > 0 {
+	if late := now.Sub(w.seen) - breathTick; late > 0 {
 		c.sessions.forgive(late, now)
 	}
 	w.seen = now
-	w.breather.Reset(w.tick)
+	w.breather.Reset(breathTick)
 }
 
 func (o *Options) sessionTimeout() time.Duration {
