@@ -1,4 +1,6 @@
 """kafka-python as a program of the client matrix."""
+import queue
+import threading
 import time
 
 import scenario as s
@@ -63,6 +65,26 @@ def flow():
     producer.close()
 
 
+def bounded(call, *args):
+    """A call that waits for good where the client has forgotten its request (docs/limits.md): given up after a minute."""
+    done = queue.Queue()
+
+    def run():
+        try:
+            done.put((call(*args), None))
+        except BaseException as e:
+            done.put((None, e))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        result, error = done.get(timeout=60)
+    except queue.Empty:
+        raise TimeoutError("%s does not return" % call.__name__)
+    if error:
+        raise error
+    return result
+
+
 def txn():
     made = []
 
@@ -70,15 +92,15 @@ def txn():
         for old in made:
             old.close(timeout=1)
         made[:] = [KafkaProducer(**base, transactional_id=s.name + "-id", transaction_timeout_ms=30000)]
-        made[0].init_transactions()
+        bounded(made[0].init_transactions)
 
     def attempt(i, values, commit):
         producer = made[0]
         producer.begin_transaction()
         send(producer, s.name + "-txn", values)
-        producer.send_offsets_to_transaction({TopicPartition(s.name + "-flow", 0): OffsetAndMetadata(i + 1, "", -1)},
-                                             ConsumerGroupMetadata(s.name + "-txn-g", -1, "", None))
-        producer.commit_transaction() if commit else producer.abort_transaction()
+        bounded(producer.send_offsets_to_transaction, {TopicPartition(s.name + "-flow", 0): OffsetAndMetadata(i + 1, "", -1)},
+                ConsumerGroupMetadata(s.name + "-txn-g", -1, "", None))
+        bounded(producer.commit_transaction if commit else producer.abort_transaction)
 
     renew()
     s.transactions(attempt, renew)

@@ -20,7 +20,7 @@ var rows = []row{
 	{client: "kafka-clients", version: "4.4.0", what: "the same", one: `TestMatrix/kafka-clients-4\.4/one`, three: `TestMatrix/kafka-clients-4\.4/three`},
 	{client: "kafkajs", version: "2.2.4", what: "codecs, keys, headers, idempotent, transactions with offsets, group eager, admin; n/a: zstd, cooperative, static", one: `TestMatrix/kafkajs/one`, three: `TestMatrix/kafkajs/three`},
 	{client: "@platformatic/kafka", version: "1.35.0", what: "codecs, keys, headers, idempotent, transactions with offsets, groups eager and static (no node is killed under them), admin; n/a: cooperative", one: `TestMatrix/platformatic/one`, three: `TestMatrix/platformatic/three`},
-	{client: "kafka-python", version: "3.0.12", what: "codecs, keys, headers, idempotent, transactions with offsets, groups eager, cooperative and static, admin", one: `TestMatrix/kafka-python/one`, three: `TestMatrix/kafka-python/three`},
+	{client: "kafka-python", version: "3.0.12", what: "codecs, keys, headers, idempotent, transactions with offsets (a call that waits for what the client has forgotten is given up: docs/limits.md), groups eager, cooperative and static, admin", one: `TestMatrix/kafka-python/one`, three: `TestMatrix/kafka-python/three`},
 	{client: "aiokafka", version: "0.14.0", what: "the same; n/a: cooperative", one: `TestMatrix/aiokafka/one`, three: `TestMatrix/aiokafka/three`},
 	{client: "kafka-topics", version: "4.4.0", what: "create, describe, alter, list, delete, and what is refused", one: `TestExamTopics`, reference: true},
 	{client: "kafka-configs", version: "4.4.0", what: "topics, brokers with and without --all, loggers, groups, client metrics", one: `TestExamConfigs|TestExamLoggers|TestExamBrokerConfigs|TestExamOtherResources`, reference: true},
