@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -112,14 +111,7 @@ func TestConnectStandalone(t *testing.T) {
 		appendLines(t, in, round*400+1, round*400+401)
 		p := startFollowing(t, nil, command...)
 		awaitFile(t, out, exactly((round+1)*400))
-		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-p.done:
-		case <-time.After(connectWithin):
-			t.Fatal("the worker does not stop")
-		}
+		p.terminate(t, "the worker")
 	}
 	if err := exactly(800)(committedValues(t, b.Addr, topic)); err != nil {
 		t.Error("in the topic:", err)

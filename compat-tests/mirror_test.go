@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -129,14 +128,7 @@ func mirror(t *testing.T, nodes []*target.Broker, repeats bool, more map[string]
 		}
 	}
 	checkReplicas(t, b)
-	if err := mm.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-mm.done:
-	case <-time.After(connectWithin):
-		t.Fatal("MirrorMaker does not stop")
-	}
+	mm.terminate(t, "MirrorMaker")
 	for _, d := range directions { // no record has come after those that were waited for
 		source, copied := committedRecords(t, addresses(d.from.nodes), d.topic), committedRecords(t, addresses(d.to.nodes), d.copy)
 		t.Logf("%s from %s to %s: %d records, %d more in the copy", d.topic, d.from, d.to, len(source), len(copied)-len(source))

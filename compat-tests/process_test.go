@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,6 +42,19 @@ type process struct {
 	out, err lockedBuffer
 	stdin    *os.File      // of startFollowing: the program's standard input
 	done     chan struct{} // closed when it has ended
+}
+
+// terminate tells the program, which is what, to stop, and waits until it has.
+func (p *process) terminate(t *testing.T, what string) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(connectWithin):
+		t.Fatalf("%s does not stop", what)
+	}
 }
 
 // startProcess starts a program; it is killed when the test ends.
