@@ -27,6 +27,7 @@ func (b *Broker) newGroups() *groupcoord.Service {
 			Retention:   b.cfg.Duration("offsets.retention.minutes"),
 		},
 		Outdated:      b.outdated,
+		CatchUp:       b.catchUp,
 		CommitTimeout: b.cfg.Duration("offsets.commit.timeout.ms"),
 		CheckInterval: b.cfg.Duration("offsets.retention.check.interval.ms"),
 		NewMemberUUID: b.ids.memberUUID,

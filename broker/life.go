@@ -63,6 +63,28 @@ func (b *Broker) unsure() bool { return b.life != nil && b.life.Unsure() }
 // outdated reports whether the controller may have replaced this broker as a coordinator, and there is hope that it will hear of it.
 func (b *Broker) outdated() bool { return b.life != nil && b.life.Outdated() }
 
+// catchUpWait is how long at most an answer waits for metadata that are known to be decided.
+const catchUpWait = 500 * time.Millisecond
+
+// catchUp calls then once this node's image has reached the metadata that the controller answered from last, or catchUpWait has passed.
+// It returns false, and never calls it, where the broker is outdated for another reason.
+func (b *Broker) catchUp(then func()) bool {
+	if b.life == nil {
+		return false
+	}
+	known, behind := b.life.Behind()
+	if !behind {
+		return false
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), catchUpWait)
+		defer cancel()
+		_ = b.awaitImage(ctx, known) // who waited looks again in any case
+		then()
+	}()
+	return true
+}
+
 // unfence says that this broker is ready, and returns when its own metadata know of it: from then on clients are served, and
 // the first answer names it.
 func (b *Broker) unfence(ctx context.Context) error {

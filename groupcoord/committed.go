@@ -35,8 +35,13 @@ type FetchRequest struct {
 }
 
 // FetchOffsets answers with a v8+ group: a group that does not exist has no offsets, which is no error. When the
-// coordinator can't tell, which includes one that may have been replaced, the group carries an error and nothing else.
+// coordinator can't tell, which includes one that may have been replaced, the group carries an error and nothing else. What has
+// been decided and is about to be known here is waited for first.
 func (s *Service) FetchOffsets(r FetchRequest, done func(kmsg.OffsetFetchResponseGroup)) {
+	s.fetchOffsets(r, true, done)
+}
+
+func (s *Service) fetchOffsets(r FetchRequest, mayWait bool, done func(kmsg.OffsetFetchResponseGroup)) {
 	s.post(r.Group, func(m *machine, tok coord.Token, _ time.Time) coord.Decision {
 		var g kmsg.OffsetFetchResponseGroup
 		if r.All {
@@ -47,6 +52,9 @@ func (s *Service) FetchOffsets(r FetchRequest, done func(kmsg.OffsetFetchRespons
 		return reply(tok, g)
 	}, func(body any, err *kerr.Error) {
 		if err == nil && s.o.Outdated() {
+			if mayWait && s.o.CatchUp(func() { s.fetchOffsets(r, false, done) }) {
+				return
+			}
 			err = kerr.NotCoordinator // its successor may have taken later commits
 		}
 		if err == nil {

@@ -31,6 +31,9 @@ type Options struct {
 	// Outdated reports whether this broker may have been replaced as a coordinator and can be expected to hear of it. It must not
 	// block; nil: never.
 	Outdated func() bool
+	// CatchUp returns false where Outdated rests on more than metadata that have been decided and not applied here. Else it calls then
+	// on a goroutine of its own, once they have been applied or did not come soon. It must not block; nil: never waits.
+	CatchUp func(then func()) bool
 	// Now is the clock; nil is time.Now.
 	Now        func() time.Time
 	Logger     *slog.Logger
@@ -53,6 +56,9 @@ type Service struct {
 func NewService(o Options) *Service {
 	if o.Outdated == nil {
 		o.Outdated = func() bool { return false }
+	}
+	if o.CatchUp == nil {
+		o.CatchUp = func(func()) bool { return false }
 	}
 	s := &Service{o: o, metrics: newMetrics(o.Registerer)}
 	s.rt = coord.New(coord.Options[*machine]{

@@ -295,6 +295,53 @@ func TestSweepsExpire(t *testing.T) {
 	})
 }
 
+// A coordinator that knows only that it lacks metadata tells offsets once it has them: what was committed by then, and no error. If
+// it is outdated for another reason, or still is after it has waited, it tells none.
+func TestFetchWaitsForMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		id := wire.UUID{3}
+		s, _ := service(t, 1, map[string]wire.UUID{"t": id})
+		defer s.Close()
+		synctest.Wait()
+		outdated, waits := true, 0
+		s.o.Outdated = func() bool { return outdated }
+		arrive := func() {}
+		s.o.CatchUp = func(then func()) bool {
+			waits++
+			arrive = then
+			return true
+		}
+		var got []kmsg.OffsetFetchResponseGroup
+		fetch := func() {
+			s.FetchOffsets(FetchRequest{Group: "g", All: true}, func(g kmsg.OffsetFetchResponseGroup) { got = append(got, g) })
+			synctest.Wait()
+		}
+		check := func(when string, answers, topics int, code int16) {
+			t.Helper()
+			synctest.Wait()
+			if len(got) != answers || answers > 0 && (len(got[answers-1].Topics) != topics || got[answers-1].ErrorCode != code) {
+				t.Fatalf("%s: %+v", when, got)
+			}
+		}
+		fetch()
+		check("behind", 0, 0, 0)
+		commitTo(t, s, "g", "t", id, 1)
+		outdated = false
+		arrive()
+		check("caught up", 1, 1, 0)
+		outdated = true
+		fetch()
+		arrive()
+		check("outdated after all", 2, 0, kerr.NotCoordinator.Code)
+		if waits != 2 {
+			t.Errorf("%d waits, want one for each fetch", waits)
+		}
+		s.o.CatchUp = func(func()) bool { return false }
+		fetch()
+		check("nothing to wait for", 3, 0, kerr.NotCoordinator.Code)
+	})
+}
+
 func TestTopicDeletedInEveryShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, next := wire.UUID{3}, wire.UUID{4}

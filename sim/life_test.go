@@ -25,12 +25,35 @@ func threeBrokers(t *testing.T, seed uint64, settings ...string) (*Cluster, []*N
 	if err := c.StartAll(ctx, nodes...); err != nil {
 		t.Fatal(err)
 	}
+	awaitAllServe(t, nodes)
 	cl, err := c.Client("client")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
 	return c, nodes, cl
+}
+
+// awaitAllServe waits until every one of nodes, whose ids count from 1, knows that all of them serve: a node that serves has heard of
+// itself, and of the others perhaps a packet later.
+func awaitAllServe(t *testing.T, nodes []*Node) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !allServe(nodes); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("after a minute some node does not know that all serve")
+		}
+	}
+}
+
+func allServe(nodes []*Node) bool {
+	for _, n := range nodes {
+		for i := range nodes {
+			if b, ok := n.broker.Image().Broker(wire.BrokerID(i + 1)); !ok || b.Fenced {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // at sends a request to one node.

@@ -50,8 +50,8 @@ const (
 	findBatchFrom = 4 // keys instead of one key
 )
 
-// How long an answer waits: for the topic to be created and its coordinator to serve; and for a coordinator of an
-// existing topic that is just loading, where Kafka's answer would be followed by COORDINATOR_LOAD_IN_PROGRESS.
+// How long an answer waits: for the topic to be created and its coordinator to serve, for the first leader on another node, too; and
+// for any other coordinator that is just loading, where Kafka's answer would be followed by COORDINATOR_LOAD_IN_PROGRESS.
 const (
 	firstUseWait = 2 * time.Second
 	loadingWait  = 100 * time.Millisecond
@@ -175,6 +175,9 @@ func (h findCoordinator) findIn(ctx context.Context, conn *server.Conn, in coord
 		_ = in.active(until, key) // not ready in time: the client meets 14 and tries again
 		cancel()
 	} else {
+		if p.LeaderEpoch == 0 { // and not seen to serve: it may not have heard of the topic
+			wait = firstUseWait
+		}
 		h.remote.wait(ctx, conn, in.name, p, in.kind, key, wait)
 	}
 	return found{text: textNone, node: p.Leader, host: host, port: port}

@@ -150,6 +150,15 @@ func (l *Lifecycle) doubt() (unsure bool, lone time.Duration) {
 	return l.fenced || now.Sub(l.heard) >= l.o.Session || applied < l.known, l.loneLocked(now)
 }
 
+// Behind is the metadata offset that this broker has not applied and the controller had when it answered last; false if that is not
+// the one thing that makes it Unsure.
+func (l *Lifecycle) Behind() (known wire.Offset, behind bool) {
+	applied := l.o.Applied()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known, applied < l.known && !l.fenced && time.Since(l.heard) < l.o.Session
+}
+
 // loneLocked is for how long no controller has been heard of while this process ran. Where it takes longer from one heartbeat to the
 // next than it may, the process has been paused: that it heard nobody meanwhile says nothing of controllers.
 func (l *Lifecycle) loneLocked(now time.Time) time.Duration {

@@ -257,9 +257,21 @@ func TestUnsure(t *testing.T) {
 			t.Fatal(err)
 		}
 		look("let serve", false)
+		behind := func(when string, want bool) {
+			t.Helper()
+			if lacks, got := l.Behind(); got != want || got && lacks != 43 {
+				t.Errorf("%s: behind %v, of %d", when, got, lacks)
+			}
+		}
+		behind("let serve", false)
 		set(43, 0, false) // and 42 are applied
 		time.Sleep(1100 * time.Millisecond)
 		look("behind the controller", true)
+		behind("behind the controller", true)
+		set(43, 0, true)
+		time.Sleep(3 * time.Second)
+		look("behind, and a session after it has asked", true)
+		behind("behind, and a session after it has asked", false)
 		set(42, 500*time.Millisecond, false)
 		time.Sleep(2 * time.Second)
 		look("again", false)
