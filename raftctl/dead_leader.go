@@ -22,6 +22,7 @@ const (
 	standApart = 100 * time.Millisecond
 	// silenceTick is how often a node looks whether it has a leader, while it has none.
 	silenceTick = electionTimeout / 20
+	unledTick   = 10 * electionTimeout // of a node that leads, and is told when it does no more
 )
 
 // refusals are the waits before each look at a node whose connection broke: a process that ends may still have had its
@@ -127,7 +128,7 @@ func (c *Controller) watchLeader() {
 // for too long.
 func (c *Controller) listen(looked *time.Time) time.Duration {
 	if c.raft.State() == raft.Leader {
-		return electionTimeout
+		return unledTick
 	}
 	last := c.raft.LastContact()
 	if last.IsZero() || last.Equal(*looked) {

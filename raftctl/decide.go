@@ -124,18 +124,15 @@ func (c *Controller) lead() (bool, error) {
 		case leads := <-c.leads:
 			return leads, raft.ErrLeadershipLost
 		case o := <-c.ops:
-			c.breathe(watch)
-			c.handle(st, o)
-		case <-watch.breath:
-			c.breathe(watch)
+			c.work(watch, func() { c.handle(st, o) })
 		case <-watch.sessions:
-			c.expire(st, watch)
+			c.work(watch, func() { c.expire(st, watch) })
 		case <-watch.balance:
-			c.handle(st, c.ownOp(func(img *image.Image) ([]coordrec.MetadataRecord, error) { return c.decider.balance(img), nil }))
+			c.work(watch, func() { c.balance(st) })
 		case <-watch.raise:
-			c.raise(st)
+			c.work(watch, func() { c.raise(st) })
 		case <-st.settle:
-			c.settled(st)
+			c.work(watch, func() { c.settled(st) })
 		case <-c.stop:
 			return false, nil
 		}

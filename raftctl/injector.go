@@ -23,6 +23,7 @@ type injector struct {
 	self  raft.ServerID
 	hangs func() bool
 	heard contacts
+	pulse pulse
 	// silence is that of the node that leads the metadata.
 	silence silence
 	pledge  pledge
@@ -111,10 +112,15 @@ func (i *injector) tell(id raft.ServerID, target raft.ServerAddress, req *raft.A
 // AppendEntries implements raft.Transport. It fails when the leadership of the request's term, or the member, is gone; a
 // heartbeat fails at once, since raft counts by them who is there.
 func (i *injector) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	heartbeat := len(req.Entries) == 0 && req.PrevLogEntry == 0 && req.LeaderCommitIndex == 0
+	if len(req.Entries) == 0 && req.PrevLogEntry == 0 && req.LeaderCommitIndex == 0 {
+		i.pulse.begin(id, req.Term)
+		err := i.tell(id, target, req, resp)
+		i.pulse.end(id, req.Term, err == nil)
+		return err
+	}
 	for wait := firstReach; ; wait = min(2*wait, lastReach) {
 		err := i.tell(id, target, req, resp)
-		if err == nil || heartbeat || i.handing.Load() || !i.reaches(id, req.Term) {
+		if err == nil || i.handing.Load() || !i.reaches(id, req.Term) {
 			return err
 		}
 		<-time.After(wait)

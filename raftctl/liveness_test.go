@@ -2,7 +2,6 @@ package raftctl
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kajamq/kaja/wire"
@@ -134,25 +133,4 @@ func TestSessionOfANodeThatAnswersRaft(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A pause of this process lengthens every session by what it was longer than a breath, once; between two breaths nothing is given.
-func TestBreathGivesSessionsThePause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &session{progress: progress{heard: time.Now()}}
-		c := &Controller{sessions: &liveness{timeout: time.Second, sessions: map[wire.BrokerID]*session{1: s}}}
-		w := &watch{breather: time.NewTicker(breathTick), seen: time.Now()}
-		defer w.breather.Stop()
-		began := time.Now()
-		for _, step := range []struct{ pause, given time.Duration }{
-			{breathTick, 0}, {breathTick - 1, 0}, {breathTick + 30*time.Millisecond, 30 * time.Millisecond},
-			{breathTick / 2, 30 * time.Millisecond}, {breathTick + 250*time.Millisecond, 280 * time.Millisecond},
-		} {
-			<-time.After(step.pause)
-			c.breathe(w)
-			if given := s.heard.Sub(began); given != step.given {
-				t.Errorf("after a pause of %v: %v given, want %v", step.pause, given, step.given)
-			}
-		}
-	})
 }

@@ -48,7 +48,7 @@ func (c *Controller) raftConfig(logger *raftLogger) *raft.Config {
 // commitTimeout is how long after its last entries, at least, raft tells a peer by itself what is committed, and sends it what it has missed; at
 // most twice that. The pusher has told it by then, so that this is for peers whom it could not reach, and every 50 ms, raft's
 // default, is a third of what an idle controller does.
-const commitTimeout = 500 * time.Millisecond
+const commitTimeout = time.Second
 
 // timeout is how long a follower does without its leader.
 func (c *Controller) timeout() time.Duration {

@@ -109,20 +109,19 @@ func (p *pusher) request(index, term uint64) raft.AppendEntriesRequest {
 	}
 }
 
-// Waits between tries to tell a peer that lacks the entry: the first commit of a majority may come before the entry
-// itself has reached the slower peers.
+// Waits between tries to tell a peer that lacks the entry, as the first commit of a majority may come before the entry itself has
+// reached the slower peers, or that cannot be reached.
 const (
 	firstRetry = 500 * time.Microsecond
-	lastRetry  = 256 * time.Millisecond // afterwards raft has told it
+	lastRetry  = 256 * time.Millisecond
+	retriesFor = 2 * commitTimeout // raft has told it by then
 )
 
 // tell sends what comes by ch to one peer, until ch is closed. A peer that cannot be told learns it from raft.
 func (p *pusher) tell(id raft.ServerID, ch <-chan raft.AppendEntriesRequest) {
-	req, open := <-ch
-	for open {
-		var resp raft.AppendEntriesResponse
-		err := p.transport.tell(id, raft.ServerAddress(id), &req, &resp)
-		for wait := firstRetry; err == nil && !resp.Success && resp.Term == req.Term && wait <= lastRetry; wait *= 2 {
+	for req, open := <-ch; open; {
+		began, wait := time.Now(), firstRetry
+		for !p.told(id, &req) && time.Since(began) < retriesFor {
 			timer := time.NewTimer(wait)
 			select {
 			case req, open = <-ch:
@@ -130,11 +129,18 @@ func (p *pusher) tell(id raft.ServerID, ch <-chan raft.AppendEntriesRequest) {
 				if !open {
 					return
 				}
+				began = time.Now()
 			case <-timer.C:
 			}
-			resp = raft.AppendEntriesResponse{}
-			err = p.transport.tell(id, raft.ServerAddress(id), &req, &resp)
+			wait = min(2*wait, lastRetry)
 		}
 		req, open = <-ch
 	}
+}
+
+// told asks the peer once; false if it may learn what it lacks soon.
+func (p *pusher) told(id raft.ServerID, req *raft.AppendEntriesRequest) bool {
+	var resp raft.AppendEntriesResponse
+	err := p.transport.tell(id, raft.ServerAddress(id), req, &resp)
+	return err == nil && (resp.Success || resp.Term != req.Term)
 }

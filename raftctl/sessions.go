@@ -12,9 +12,6 @@ import (
 
 // watch is what an active controller with peers looks after by itself. Without peers its channels are nil.
 type watch struct {
-	seen     time.Time // when the loop last ran, at the latest breathTick ago unless it could not
-	breath   <-chan time.Time
-	breather *time.Ticker
 	timer    *time.Timer
 	ticker   *time.Ticker
 	sessions <-chan time.Time
@@ -39,8 +36,6 @@ func (c *Controller) newWatch(before wire.BrokerID) *watch {
 	case before != c.opts.NodeID:
 		c.sessions.lastHeard(before, c.raft.LastContact())
 	}
-	w.breather = time.NewTicker(breathTick)
-	w.breath, w.seen = w.breather.C, time.Now()
 	w.timer = time.NewTimer(c.untilExpiry(c.committed()))
 	w.sessions = w.timer.C
 	if c.opts.Balance > 0 {
@@ -62,7 +57,6 @@ func (c *Controller) newWatch(before wire.BrokerID) *watch {
 func (w *watch) stop() {
 	if w.timer != nil {
 		w.timer.Stop()
-		w.breather.Stop()
 	}
 	if w.ticker != nil {
 		w.ticker.Stop()
@@ -72,22 +66,28 @@ func (w *watch) stop() {
 	}
 }
 
-// breathTick is how often the decide loop runs at least, by itself if nobody has it do so. A pause is seen as far as it is longer: it has to
-// be short beside the least that is left of a session, that of a former controller's broker (datedBack).
-const breathTick = 100 * time.Millisecond
+// breath is how long the decide loop may be busy with one thing before that counts as a pause. It has to be short beside the least that
+// is left of a session, that of a former controller's broker (datedBack), and so has beatMost, which is that of a whole process.
+const breath = 100 * time.Millisecond
 
-// breathe takes the time that this process did not run off every session: a machine that is out of breath would else take
-// everybody for dead.
-func (c *Controller) breathe(w *watch) {
-	if w.breather == nil {
+// work does one thing of the decide loop, and takes the time that this process did not run, or was busy with it, off every session: a
+// machine that is out of breath would else take everybody for dead.
+func (c *Controller) work(w *watch, do func()) {
+	if w.timer == nil {
+		do()
 		return
 	}
-	now := time.Now()
-	if late := now.Sub(w.seen) - breathTick; late > 0 {
-		c.sessions.forgive(late, now)
+	began := time.Now()
+	c.forgive(c.inject.pulse.takeLate(), began)
+	do()
+	paused, now := c.inject.pulse.takeLate(), time.Now()
+	c.forgive(max(paused, now.Sub(began)-breath), now)
+}
+
+func (c *Controller) forgive(d time.Duration, now time.Time) {
+	if d > 0 {
+		c.sessions.forgive(d, now)
 	}
-	w.seen = now
-	w.breather.Reset(breathTick)
 }
 
 func (o *Options) sessionTimeout() time.Duration {
@@ -100,7 +100,6 @@ func (o *Options) sessionTimeout() time.Duration {
 // expire fences the brokers whose session has ended, and sets the clock for the next. A session that began meanwhile
 // ends later than a whole timeout from now.
 func (c *Controller) expire(st *stint, w *watch) {
-	c.breathe(w)
 	for {
 		now, fenced := time.Now(), wire.NoBroker
 		c.beats.note(c.sessions, now)
@@ -125,6 +124,11 @@ func (c *Controller) untilExpiry(img *image.Image) time.Duration {
 		wait = min(wait, time.Until(at))
 	}
 	return wait
+}
+
+// balance moves leaderships back to preferred leaders.
+func (c *Controller) balance(st *stint) {
+	c.handle(st, c.ownOp(func(img *image.Image) ([]coordrec.MetadataRecord, error) { return c.decider.balance(img), nil }))
 }
 
 // raise gives internal topics the replicas that they lack since the cluster has grown.

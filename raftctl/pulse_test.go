@@ -1,0 +1,178 @@
+package raftctl
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/kajamq/kaja/wire"
+)
+
+// beaten is when each peer's heartbeats have left, counted from the first.
+func beaten(u *pulse, term uint64, waits map[raft.ServerID][]time.Duration, fails map[raft.ServerID]bool) map[raft.ServerID][]time.Duration {
+	began := time.Now()
+	left := map[raft.ServerID][]time.Duration{}
+	type beat struct {
+		id raft.ServerID
+		at time.Duration
+	}
+	beats := make(chan beat)
+	for id, of := range waits {
+		go func() {
+			for _, wait := range of {
+				<-time.After(wait)
+				u.begin(id, term)
+				beats <- beat{id, time.Since(began)}
+				u.end(id, term, !fails[id])
+			}
+			beats <- beat{id, -1}
+		}()
+	}
+	for open := len(waits); open > 0; {
+		b := <-beats
+		if b.at < 0 {
+			open--
+			continue
+		}
+		left[b.id] = append(left[b.id], b.at)
+	}
+	return left
+}
+
+// Heartbeats leave with the last of those that raft wants within beatMost, never later than that, and wait for no peer that is not
+// about to be told: one whose heartbeat is under way, has failed, or belongs to another term.
+func TestHeartbeatsLeaveTogether(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		waits, left map[raft.ServerID][]time.Duration
+		fails       map[raft.ServerID]bool
+	}{
+		"two": {
+			waits: map[raft.ServerID][]time.Duration{"a": {0, 80 * ms, 140 * ms}, "b": {0, 120 * ms, 90 * ms}},
+			left:  map[raft.ServerID][]time.Duration{"a": {0, 120 * ms, 260 * ms}, "b": {0, 120 * ms, 260 * ms}},
+		},
+		"four": {
+			waits: map[raft.ServerID][]time.Duration{"a": {0, 80 * ms}, "b": {0, 120 * ms}, "c": {0, 150 * ms}, "d": {0, 75 * ms}},
+			left:  map[raft.ServerID][]time.Duration{"a": {0, 150 * ms}, "b": {0, 150 * ms}, "c": {0, 150 * ms}, "d": {0, 150 * ms}},
+		},
+		"alone": {
+			waits: map[raft.ServerID][]time.Duration{"a": {0, 80 * ms, 90 * ms}},
+			left:  map[raft.ServerID][]time.Duration{"a": {0, 80 * ms, 170 * ms}},
+		},
+		"one that answers later is waited for no longer than raft might have waited": {
+			waits: map[raft.ServerID][]time.Duration{"a": {0, 100 * ms}, "b": {90 * ms, 140 * ms}},
+			left:  map[raft.ServerID][]time.Duration{"a": {0, beatMost}, "b": {90 * ms, 90*ms + beatMost}},
+		},
+		"one that fails": {
+			waits: map[raft.ServerID][]time.Duration{"a": {0, 80 * ms, 80 * ms}, "b": {0, 120 * ms, 120 * ms}},
+			left:  map[raft.ServerID][]time.Duration{"a": {0, 80 * ms, 160 * ms}, "b": {0, 120 * ms, 240 * ms}},
+			fails: map[raft.ServerID]bool{"b": true},
+		},
+		"one whose sender is gone": {
+			waits: map[raft.ServerID][]time.Duration{"a": {0, 80 * ms, 80 * ms, 80 * ms}, "b": {0}},
+			left:  map[raft.ServerID][]time.Duration{"a": {0, beatMost, beatMost + 80*ms, beatMost + 160*ms}, "b": {0}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				left := beaten(&pulse{}, 1, c.waits, c.fails)
+				for id, want := range c.left {
+					if !slices.Equal(left[id], want) {
+						t.Errorf("to %s they left at %v, want %v", id, left[id], want)
+					}
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		u := &pulse{}
+		beaten(u, 1, map[raft.ServerID][]time.Duration{"a": {0}, "b": {0}}, nil)
+		for _, got := range beaten(u, 2, map[raft.ServerID][]time.Duration{"a": {80 * ms}}, nil) {
+			if !slices.Equal(got, []time.Duration{80 * ms}) {
+				t.Errorf("the first of another term left at %v", got)
+			}
+		}
+	})
+}
+
+// A pause of this process lengthens every session by what it is longer than raft may wait, once, whoever sees it first and however
+// many peers there are; what is under way, however slow, is no pause. Nor is the time between two leaderships.
+func TestPauseLengthensSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{progress: progress{heard: time.Now()}}
+		timer := time.NewTimer(time.Hour)
+		defer timer.Stop()
+		w := &watch{timer: timer}
+		c := &Controller{sessions: &liveness{timeout: time.Hour, sessions: map[wire.BrokerID]*session{1: s}}, inject: &injector{}}
+		u, term := &c.inject.pulse, uint64(1)
+		began, given := time.Now(), time.Duration(0)
+		<-time.After(time.Minute) // so that what is given is not cut off at the present
+		beat := func(ids ...raft.ServerID) {
+			for _, id := range ids {
+				u.begin(id, term)
+				u.end(id, term, true)
+			}
+		}
+		check := func(what string, more time.Duration) {
+			t.Helper()
+			var got time.Duration // before it is decided who is fenced
+			c.work(w, func() { got = s.heard.Sub(began) })
+			if given += more; got != given || s.heard.Sub(began) != given {
+				t.Errorf("%s: %v given, and %v, want %v", what, got, s.heard.Sub(began), given)
+				given = s.heard.Sub(began)
+			}
+		}
+		check("no peers", 0)
+		beat("a", "b")
+		<-time.After(beatMost)
+		check("in time", 0)
+		beat("a", "b")
+		<-time.After(beatMost + 30*time.Millisecond)
+		check("seen by the loop", 30*time.Millisecond)
+		<-time.After(20 * time.Millisecond)
+		check("still paused", 20*time.Millisecond)
+		beat("a", "b")
+		check("seen by the loop first", 0)
+		<-time.After(beatMost + time.Second)
+		beat("a", "b")
+		check("seen by the heartbeats", time.Second)
+		u.begin("a", term)
+		u.begin("b", term)
+		<-time.After(time.Second)
+		u.end("a", term, true)
+		u.end("b", term, false)
+		check("under way", 0)
+		<-time.After(beatMost + 5*time.Millisecond)
+		check("one peer", 5*time.Millisecond)
+		<-time.After(time.Minute)
+		term = 2
+		beat("a", "b")
+		check("another leadership", 0)
+	})
+}
+
+// A loop that was busy with one thing for long has heard nobody meanwhile, which counts once where the process was paused as well.
+func TestBusyLoopLengthensSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, busy := range []struct {
+			beats       bool
+			took, given time.Duration
+		}{{false, breath, 0}, {false, breath + 40*time.Millisecond, 40 * time.Millisecond}, {true, time.Second, time.Second - breath}} {
+			began := time.Now()
+			s := &session{progress: progress{heard: began}}
+			timer := time.NewTimer(time.Hour)
+			c := &Controller{sessions: &liveness{timeout: time.Hour, sessions: map[wire.BrokerID]*session{1: s}}, inject: &injector{}}
+			if busy.beats {
+				c.inject.pulse.begin("a", 1)
+				c.inject.pulse.end("a", 1, true)
+			}
+			c.work(&watch{timer: timer}, func() { <-time.After(busy.took) })
+			timer.Stop()
+			if given := s.heard.Sub(began); given != busy.given {
+				t.Errorf("busy for %v: %v given, want %v", busy.took, given, busy.given)
+			}
+		}
+	})
+}
