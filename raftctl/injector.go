@@ -24,6 +24,7 @@ type injector struct {
 	hangs func() bool
 	heard contacts
 	pulse pulse
+	back  func() // called when a member answers that has not before, or that could not be reached; it must not block
 	// silence is that of the node that leads the metadata.
 	silence silence
 	pledge  pledge
@@ -115,7 +116,9 @@ func (i *injector) AppendEntries(id raft.ServerID, target raft.ServerAddress, re
 	if len(req.Entries) == 0 && req.PrevLogEntry == 0 && req.LeaderCommitIndex == 0 {
 		i.pulse.begin(id, req.Term)
 		err := i.tell(id, target, req, resp)
-		i.pulse.end(id, req.Term, err == nil)
+		if i.pulse.end(id, req.Term, err == nil) {
+			i.back()
+		}
 		return err
 	}
 	for wait := firstReach; ; wait = min(2*wait, lastReach) {
@@ -154,7 +157,7 @@ func (i *injector) reaches(id raft.ServerID, term uint64) bool {
 
 // newInjector makes that of the member self; hangs reports whether a disk of this node hangs, nil that none ever does.
 func newInjector(self raft.ServerID, t *raft.NetworkTransport, hangs func() bool) *injector {
-	return &injector{NetworkTransport: t, rpcs: make(chan raft.RPC), self: self, hangs: hangs}
+	return &injector{NetworkTransport: t, rpcs: make(chan raft.RPC), self: self, hangs: hangs, back: func() {}}
 }
 
 // Consumer implements raft.Transport.

@@ -46,8 +46,8 @@ func (c *Controller) raftConfig(logger *raftLogger) *raft.Config {
 }
 
 // commitTimeout is how long after its last entries, at least, raft tells a peer by itself what is committed, and sends it what it has missed; at
-// most twice that. The pusher has told it by then, so that this is for peers whom it could not reach, and every 50 ms, raft's
-// default, is a third of what an idle controller does.
+// most twice that. The pusher has told it by then, also one that has come back, and every 50 ms, raft's default, is a third of what
+// an idle controller does.
 const commitTimeout = time.Second
 
 // timeout is how long a follower does without its leader.
@@ -99,6 +99,7 @@ func (c *Controller) start(logger *raftLogger) error {
 	}
 	c.inject.silence.observe = func(d time.Duration) { c.metrics.leaderSilence.Observe(d.Seconds()) }
 	c.pusher = newPusher(cfg.LocalID, c.inject)
+	c.inject.back = c.pusher.again
 	c.wg.Go(func() { c.inject.run(c.stop) })
 	c.raft, err = raft.NewRaft(cfg, c.fsm, c.store, votes{c.store}, c.store.Snapshots(), c.inject)
 	if err != nil {

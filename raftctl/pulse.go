@@ -26,6 +26,7 @@ type pulse struct {
 type pulsePeer struct {
 	answered time.Time // when the last heartbeat was; zero while one is under way and after one that failed
 	waiting  bool
+	there    bool // the last one that has ended was answered
 }
 
 // due is when raft calls for the next heartbeat at the latest; false if that is not known.
@@ -78,13 +79,21 @@ func (u *pulse) expectsLocked(p *pulsePeer, now time.Time) bool {
 	return false
 }
 
-// end is called when a heartbeat was answered, or has failed.
-func (u *pulse) end(id raft.ServerID, term uint64, answered bool) {
+// end is called when a heartbeat was answered, or has failed. It reports whether this is the first that the peer has answered in this
+// leadership, or since one failed: the peer is back.
+func (u *pulse) end(id raft.ServerID, term uint64, answered bool) (back bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if p := u.peers[id]; answered && p != nil && u.term == term {
+	p := u.peers[id]
+	if p == nil || u.term != term {
+		return false
+	}
+	if answered {
 		p.answered = time.Now()
 	}
+	back = answered && !p.there
+	p.there = answered
+	return back
 }
 
 // countLocked adds what is overdue now, and was not counted before, to late.

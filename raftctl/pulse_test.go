@@ -97,6 +97,23 @@ func TestHeartbeatsLeaveTogether(t *testing.T) {
 	})
 }
 
+// A peer is back with the first heartbeat that it answers in a leadership, and with the first after one that failed.
+func TestPeerThatIsBack(t *testing.T) {
+	u := &pulse{}
+	for i, beat := range []struct {
+		term         uint64
+		answered, is bool
+	}{{1, false, false}, {1, true, true}, {1, true, false}, {1, false, false}, {1, false, false}, {1, true, true}, {2, true, true}, {2, true, false}} {
+		u.begin("a", beat.term)
+		if u.end("a", beat.term-1, true) {
+			t.Errorf("%d: back in a term that is over", i)
+		}
+		if back := u.end("a", beat.term, beat.answered); back != beat.is {
+			t.Errorf("%d: back is %v", i, back)
+		}
+	}
+}
+
 // A pause of this process lengthens every session by what it is longer than raft may wait, once, whoever sees it first and however
 // many peers there are; what is under way, however slow, is no pause. Nor is the time between two leaderships.
 func TestPauseLengthensSessions(t *testing.T) {

@@ -32,6 +32,11 @@ func (p *pusher) committed(index, term uint64) {
 	p.mu.Lock()
 	p.index, p.term = index, term
 	p.mu.Unlock()
+	p.again()
+}
+
+// again has every peer told of the newest entry: one that is back may have missed it, or have forgotten that it is committed.
+func (p *pusher) again() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
