@@ -153,8 +153,11 @@ func (op *opening) prepareDir() error {
 		return storageErr("read", name, err)
 	}
 	// It is durable before the first record, so a missing or damaged one is excused where there is none.
-	if holds, err := op.holdsRecords(); err != nil || holds {
-		return errors.Join(err, &CorruptError{File: name, Reason: "missing or damaged, but the directory holds records"})
+	switch holds, err := op.holdsRecords(); {
+	case err != nil:
+		return err
+	case holds:
+		return &CorruptError{File: name, Reason: "missing or damaged, but the directory holds records"}
 	}
 	return writeUnsynced(op.o.FS, name, encodeMetadata(op.o.TopicID))
 }

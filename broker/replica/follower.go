@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -154,7 +153,7 @@ func (p *Partition) writable(plog *log.Log, end wire.Offset) (*log.Log, error) {
 	if plog != nil {
 		return plog, nil
 	}
-	plog, err := p.dir().newLog(context.Background(), p, p.TP.String())
+	plog, err := p.makeLog()
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,16 @@
 package replica
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/kajamq/kaja/log"
+	"github.com/kajamq/kaja/vfs"
 	"github.com/kajamq/kaja/wire"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // home is where a replica's records lie: a log directory, the log in it, and its place in the directory's flusher. A replica
@@ -15,6 +20,7 @@ type home struct {
 	p      *Partition
 	dir    *logDir
 	plog   atomic.Pointer[log.Log] // nil before the first record
+	made   atomic.Bool             // the log's directory is this one's, if it is there
 	ticket flushTicket             // guarded by dir.flusher.mu
 }
 
@@ -23,6 +29,30 @@ func (p *Partition) dir() *logDir { return p.at.Load().dir }
 
 // plog is the replica's log; nil before its first record.
 func (p *Partition) plog() *log.Log { return p.at.Load().plog.Load() }
+
+// errTaken says that the directory of a partition without records is there all the same: it was put there while this broker ran.
+var errTaken = fmt.Errorf("the directory of a new partition exists already and is left alone: %w", kerr.InconsistentTopicID)
+
+// makeLog makes the directory and the log of a partition that gets its first record. A partition whose directory is taken goes out of
+// service. appendMu is held.
+func (p *Partition) makeLog() (*log.Log, error) {
+	h := p.at.Load()
+	name := p.pathIn(h.dir)
+	if !h.made.Load() {
+		taken, err := vfs.Exists(h.dir.fs, name)
+		if err != nil {
+			return nil, &log.StorageError{Op: "stat", File: name, Err: err}
+		}
+		if taken {
+			p.world.logger.Error("partition is refused", slog.String("dir", name), slog.Any("err", errTaken))
+			h.dir.leaveAlone(p.TP)
+			p.refuse(errTaken)
+			return nil, errTaken
+		}
+		h.made.Store(true)
+	}
+	return h.dir.newLog(context.Background(), p, p.TP.String())
+}
 
 // kick has the replica flushed, and whoever waits for it told, soon. It never blocks.
 func (p *Partition) kick() {

@@ -193,7 +193,8 @@ func (d *logDir) logOptions(p *Partition) log.Options {
 		Wall: d.world.wall, Logger: d.world.logger, Codecs: d.world.codecs}
 }
 
-// newLog makes a log of a partition, or of its copy that moves here, in a directory of this name, which is known not to exist.
+// newLog makes a log of a partition, or of its copy that moves here, in a directory of this name, which nothing but an earlier try of
+// the same has made.
 func (d *logDir) newLog(ctx context.Context, p *Partition, name string) (*log.Log, error) {
 	if err := d.forget(p.TP); err != nil {
 		return nil, err

@@ -369,10 +369,11 @@ func (m *Manager) applyPartition(img *image.Image, t image.TopicDelta, pd image.
 }
 
 // claim looks whether the directory of a new partition is taken by another one: of a deleted topic it is condemned, of
-// anything else it is left alone and the new partition refused.
+// anything else it is left alone and the new partition refused. It looks only for what is known to lie there: to ask the disk is a
+// third of what a new partition costs. What was put there since is found when the directory is made.
 func (m *Manager) claim(p *Partition, img *image.Image) {
 	for _, d := range m.dirs {
-		if d.failed() != nil {
+		if d.failed() != nil || !d.leftAlone(p.TP) {
 			continue
 		}
 		taken, err := vfs.Exists(d.fs, p.pathIn(d))
@@ -541,6 +542,9 @@ func (m *Manager) delete(p *Partition) {
 func (m *Manager) deleteUnopened(p *Partition) {
 	name := p.TP.String()
 	for _, d := range m.dirs {
+		if h := p.at.Load(); h.dir == d && h.made.Load() { // for a log that could not be made
+			d.leaveAlone(p.TP)
+		}
 		if d.failed() != nil || !d.leftAlone(p.TP) {
 			continue
 		}
@@ -559,6 +563,7 @@ func (m *Manager) stay(h *home, err error) {
 	m.mu.Lock()
 	m.stays[p.TopicID] = true
 	m.mu.Unlock()
+	h.dir.leaveAlone(p.TP)
 	m.world.logger.Error("directory of a deleted partition stays", "topic", p.TP.Topic, "partition", p.TP.Partition, "err", err)
 	_ = h.failed(err) // logged; it matters only to the directory
 }

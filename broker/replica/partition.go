@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -247,7 +246,7 @@ func (p *Partition) refused(err error) error {
 
 // openLog makes the directory and the log of a partition that gets its first record.
 func (p *Partition) openLog(epoch wire.LeaderEpoch, start wire.Offset) (*log.Log, error) {
-	plog, err := p.dir().newLog(context.Background(), p, p.TP.String())
+	plog, err := p.makeLog()
 	if err != nil {
 		return nil, err
 	}
@@ -574,7 +573,7 @@ func (p *Partition) interrupt(err error) {
 	p.tellEnd(m)
 }
 
-// refuse keeps a partition that was not published yet out of service.
+// refuse keeps a partition that has no log, and nobody who waits for what it would hold, out of service.
 func (p *Partition) refuse(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
