@@ -99,7 +99,7 @@ const (
 	// arrivalWait is for how long they wait then, and arrivalWaitEach what is added for each partition of the fetch, so that
 	// large sessions are not walked all the time.
 	arrivalWait     = 20 * time.Millisecond
-	arrivalWaitEach = 10 * time.Microsecond
+	arrivalWaitEach = 20 * time.Microsecond
 )
 
 // arrivals shortens what followers wait for when they have to fetch something new from here. A follower with a fetch parked
@@ -115,8 +115,12 @@ type arrivals struct {
 
 type arrival struct {
 	readers purgatory.Readers
-	mark    purgatory.Mark // guarded by arrivals.mu
-	until   time.Time      // guarded by arrivals.mu
+
+	// The rest is guarded by arrivals.mu.
+	mark       purgatory.Mark
+	until      time.Time
+	woken      time.Time // when its parked fetch was answered last
+	partitions int       // of its last fetch
 }
 
 func newArrivals(now func() time.Time) *arrivals {
@@ -132,24 +136,26 @@ func (a *arrivals) ofLocked(id wire.BrokerID) *arrival {
 	return x
 }
 
-// expect says that these replicas, except self, have a new partition to fetch from here.
-func (a *arrivals) expect(replicas []wire.BrokerID, self wire.BrokerID) {
-	for _, id := range replicas {
-		if id == self {
-			continue
-		}
-		a.mu.Lock()
-		x := a.ofLocked(id)
-		x.until = a.now().Add(arrivalWindow)
-		x.mark.Generation++
-		m := x.mark
+// expect says that follower has something new to fetch from here. Where that is said again and again, as while many topics are made,
+// a large session is not walked each time: its fetch waits only briefly by then.
+func (a *arrivals) expect(follower wire.BrokerID) {
+	a.mu.Lock()
+	x, now := a.ofLocked(follower), a.now()
+	x.until = now.Add(arrivalWindow)
+	if now.Sub(x.woken) < min(time.Duration(x.partitions)*arrivalWaitEach, arrivalWindow/2) {
 		a.mu.Unlock()
-		x.readers.Interrupt(m)
+		return
 	}
+	x.woken = now
+	x.mark.Generation++
+	m := x.mark
+	a.mu.Unlock()
+	x.readers.Interrupt(m)
 }
 
 // FollowerTurn is a look at what a follower may have to fetch anew, taken before its fetch is read.
 type FollowerTurn struct {
+	of    *arrivals
 	at    *arrival
 	mark  purgatory.Mark
 	hurry bool
@@ -161,11 +167,14 @@ func (m *Manager) FollowerTurn(id wire.BrokerID) FollowerTurn {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := a.ofLocked(id)
-	return FollowerTurn{at: x, mark: x.mark, hurry: a.now().Before(x.until)}
+	return FollowerTurn{of: a, at: x, mark: x.mark, hurry: a.now().Before(x.until)}
 }
 
 // Wait is for how long a fetch of so many partitions that asks for want waits at most.
 func (t FollowerTurn) Wait(want time.Duration, partitions int) time.Duration {
+	t.of.mu.Lock()
+	t.at.partitions = partitions
+	t.of.mu.Unlock()
 	if !t.hurry {
 		return want
 	}

@@ -131,10 +131,12 @@ type Manager struct {
 	isr      *isrKeeper
 	fetchers *fetchers
 	arrivals *arrivals
-	assigner *assigner
-	mover    *mover
-	img      atomic.Pointer[image.Image] // the newest that Open or Apply was given
-	last     topicSettings               // of the goroutine that calls Open or Apply
+	// newcomers are the brokers that follow what this one leads since Open or Apply began; guarded as m.last is.
+	newcomers map[wire.BrokerID]struct{}
+	assigner  *assigner
+	mover     *mover
+	img       atomic.Pointer[image.Image] // the newest that Open or Apply was given
+	last      topicSettings               // of the goroutine that calls Open or Apply
 
 	mu     sync.RWMutex
 	byID   map[partitionID]*Partition
@@ -204,6 +206,7 @@ func NewManager(o Options) *Manager {
 	m.clean = newCleaner(m)
 	m.scrub = newScrubber(m, o.Scrub, o.Registerer)
 	m.isr, m.fetchers, m.arrivals = newISRKeeper(m), newFetchers(m), newArrivals(o.Now)
+	m.newcomers = map[wire.BrokerID]struct{}{}
 	m.world.isr, m.assigner, m.mover = m.isr, newAssigner(m), newMover(m)
 	m.world.timed = m.house.flushAt
 	return m
@@ -332,6 +335,7 @@ func (m *Manager) chooseDir(want wire.UUID) (*logDir, error) {
 // of service and logged; Apply itself fails only when ctx ends.
 func (m *Manager) Apply(ctx context.Context, delta *image.Delta, img *image.Image) error {
 	m.img.Store(img)
+	defer m.expectNewcomers()
 	for _, t := range delta.Topics {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -342,6 +346,16 @@ func (m *Manager) Apply(ctx context.Context, delta *image.Delta, img *image.Imag
 	}
 	m.applyConfigs(delta, img)
 	return nil
+}
+
+// expectNewcomers has those fetch that have something new to fetch: once for all partitions.
+func (m *Manager) expectNewcomers() {
+	for id := range m.newcomers {
+		if id != m.o.NodeID {
+			m.arrivals.expect(id)
+		}
+	}
+	clear(m.newcomers)
 }
 
 func (m *Manager) applyPartition(img *image.Image, t image.TopicDelta, pd image.PartitionDelta) {
@@ -416,7 +430,9 @@ func (m *Manager) follow(p *Partition, now *image.Partition, x applied) {
 	case x.leads:
 		m.fetchers.forget(p)
 		if x.newFollower {
-			m.arrivals.expect(now.Replicas, m.o.NodeID)
+			for _, id := range now.Replicas {
+				m.newcomers[id] = struct{}{}
+			}
 		}
 	case now.Leader == wire.NoBroker || p.Err() != nil:
 		m.fetchers.forget(p)
@@ -475,24 +491,36 @@ func (m *Manager) applyConfigs(delta *image.Delta, img *image.Image) {
 			every = true
 		}
 	}
-	if !every && len(topics) == 0 {
-		return
-	}
 	if every {
 		m.configureCleaner(img)
 		m.configureMoves(img)
+		configs := map[string]*log.Config{}
+		for _, p := range m.all() {
+			cfg, ok := configs[p.TP.Topic]
+			if !ok {
+				cfg = m.o.TopicConfig(img, p.TP.Topic)
+				configs[p.TP.Topic] = cfg
+			}
+			p.setConfig(cfg, m.o.FSync(img, p.TP.Topic))
+		}
+		return
 	}
-	configs := map[string]*log.Config{}
-	for _, p := range m.all() {
-		if !every && !topics[p.TP.Topic] {
-			continue
+	for name := range topics {
+		m.configureTopic(img, name)
+	}
+}
+
+// configureTopic gives the partitions of a topic its settings under img.
+func (m *Manager) configureTopic(img *image.Image, name string) {
+	t, ok := img.Topic(name)
+	if !ok {
+		return
+	}
+	s := m.settingsOf(img, name)
+	for id := range t.Partitions {
+		if p, here := m.Partition(t.ID, wire.PartitionID(id)); here {
+			p.setConfig(s.config, s.fsync)
 		}
-		cfg, ok := configs[p.TP.Topic]
-		if !ok {
-			cfg = m.o.TopicConfig(img, p.TP.Topic)
-			configs[p.TP.Topic] = cfg
-		}
-		p.setConfig(cfg, m.o.FSync(img, p.TP.Topic))
 	}
 }
 

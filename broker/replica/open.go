@@ -86,6 +86,7 @@ func (m *Manager) Open(ctx context.Context, img *image.Image) error {
 			}
 		}
 	}
+	m.expectNewcomers()
 	for _, d := range m.dirs {
 		// What was taken as it is or recovered need not be read again after a crash (and where another broker's compaction
 		// left gaps between segments, must not).
