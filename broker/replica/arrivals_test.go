@@ -108,6 +108,10 @@ func TestFollowerHearsOfAChangeOnce(t *testing.T) {
 	if n := k.m.FollowerTurn(2).mark.Generation - before; n != 1 {
 		t.Errorf("its fetches were woken %d times", n)
 	}
+	k.topic("alone", topicID("alone"), 10, 1)
+	if n := k.m.FollowerTurn(2).mark.Generation - before; n != 1 {
+		t.Errorf("its fetches were woken for what others have to fetch: %d times", n)
+	}
 	if n := k.m.FollowerTurn(1).mark.Generation; n != 0 {
 		t.Errorf("this broker has woken itself %d times", n)
 	}
