@@ -115,6 +115,9 @@ func (i *injector) tell(id raft.ServerID, target raft.ServerAddress, req *raft.A
 func (i *injector) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if len(req.Entries) == 0 && req.PrevLogEntry == 0 && req.LeaderCommitIndex == 0 {
 		i.pulse.begin(id, req.Term)
+		if r := i.raft.Load(); r != nil && !ledIn(r, req.Term) {
+			return raft.ErrNotLeader // since it has waited
+		}
 		err := i.tell(id, target, req, resp)
 		if i.pulse.end(id, req.Term, err == nil) {
 			i.back()

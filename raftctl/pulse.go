@@ -27,6 +27,7 @@ type pulsePeer struct {
 	answered time.Time // when the last heartbeat was; zero while one is under way and after one that failed
 	waiting  bool
 	there    bool // the last one that has ended was answered
+	overdue  bool // the next one is, and that was counted
 }
 
 // due is when raft calls for the next heartbeat at the latest; false if that is not known.
@@ -65,7 +66,7 @@ func (u *pulse) begin(id raft.ServerID, term uint64) {
 		close(u.leave)
 		u.leave = make(chan struct{})
 	}
-	p.waiting, p.answered = false, time.Time{}
+	p.waiting, p.overdue, p.answered = false, false, time.Time{}
 	u.mu.Unlock()
 }
 
@@ -96,18 +97,22 @@ func (u *pulse) end(id raft.ServerID, term uint64, answered bool) (back bool) {
 	return back
 }
 
-// countLocked adds what is overdue now, and was not counted before, to late.
+// countLocked adds what is overdue now, and was not counted before, to late. A heartbeat counts once: that of a peer that is no member
+// any more does not come.
 func (u *pulse) countLocked(now time.Time) {
-	overdue := time.Duration(0)
+	late := time.Duration(0)
 	for _, p := range u.peers {
-		if due, known := p.due(); known {
-			if due.Before(u.seen) {
-				due = u.seen
-			}
-			overdue = max(overdue, now.Sub(due))
+		due, known := p.due()
+		if !known || p.overdue || !due.Before(now) {
+			continue
 		}
+		p.overdue = true
+		if due.Before(u.seen) {
+			due = u.seen
+		}
+		late = max(late, now.Sub(due))
 	}
-	u.late, u.seen = u.late+overdue, now
+	u.late, u.seen = u.late+late, now
 }
 
 // takeLate is for how long this process has not run since the last call, as far as one pause is longer than beatMost.
