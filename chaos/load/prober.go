@@ -17,7 +17,7 @@ import (
 
 const (
 	// proberPatience is how long a prober waits for an acknowledgement; then it asks every node who leads, and sends the batch again.
-	proberPatience = 100 * time.Millisecond
+	proberPatience = 50 * time.Millisecond
 	// askPatience is how long it waits for what they say.
 	askPatience = 50 * time.Millisecond
 	// proberPause is the time between two tries.
@@ -31,6 +31,8 @@ type prober struct {
 	nodes  []*kgo.Client // one a node, which talks to that node alone
 	leader int           // of nodes
 
+	leaderEpoch int32 // of the newest leader that a node has named; -1 before
+
 	id       int64
 	epoch    int16
 	sequence int32
@@ -38,7 +40,7 @@ type prober struct {
 
 // newProber makes one; it has the addresses of all nodes. The clients are its own.
 func newProber(part int32, addrs []string) (*prober, error) {
-	p := &prober{part: part, id: -1, leader: int(part) % len(addrs)}
+	p := &prober{part: part, id: -1, leader: int(part) % len(addrs), leaderEpoch: -1}
 	for _, addr := range addrs {
 		cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ClientID(fmt.Sprintf("prober-%d", part)), kgo.MaxVersions(kversion.V3_0_0()),
 			kgo.DialTimeout(askPatience), kgo.RequestTimeoutOverhead(100*time.Millisecond), kgo.RequestRetries(0), kgo.RetryTimeout(proberPatience))
@@ -64,7 +66,8 @@ func (p *prober) ask(ctx context.Context, node int, patience time.Duration, req 
 	return p.nodes[node].SeedBrokers()[0].Request(ctx, req)
 }
 
-// find asks every node who leads the partition, and believes the one that knows the newest leader.
+// find asks every node who leads the partition, and believes the one that knows the newest leader. Who knows a newer one than p need not
+// be waited for with the others.
 func (p *prober) find(ctx context.Context) {
 	type told struct{ leader, epoch int32 }
 	answers := make(chan told, len(p.nodes))
@@ -93,9 +96,12 @@ func (p *prober) find(ctx context.Context) {
 		if t := <-answers; t.epoch > newest.epoch && t.leader > 0 {
 			newest = t
 		}
+		if newest.epoch > p.leaderEpoch {
+			break
+		}
 	}
 	if newest.leader > 0 {
-		p.leader = int(newest.leader) - 1
+		p.leader, p.leaderEpoch = int(newest.leader)-1, newest.epoch
 	}
 }
 
