@@ -42,6 +42,8 @@ const (
 	lastReach  = 250 * time.Millisecond
 )
 
+var errDeposed = errors.New("the member knows a later leader")
+
 var errDiskHangs = errors.New("a disk of this node hangs: it does not lead the metadata")
 
 // fit is nil unless a disk hangs and another voter could lead. Followers that hear nothing elect one, and a leader that none of
@@ -119,6 +121,9 @@ func (i *injector) AppendEntries(id raft.ServerID, target raft.ServerAddress, re
 			return raft.ErrNotLeader // since it has waited
 		}
 		err := i.tell(id, target, req, resp)
+		if err == nil && resp.Term > req.Term {
+			err = errDeposed // raft would take it for a sign that it leads
+		}
 		if i.pulse.end(id, req.Term, err == nil) {
 			i.back()
 		}

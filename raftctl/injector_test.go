@@ -2,6 +2,7 @@ package raftctl
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -98,5 +99,25 @@ func TestLeaderIsBoundByItsOwnWord(t *testing.T) {
 	<-time.After(electionTimeout)
 	if i.pledge.binds([]byte("other")) {
 		t.Error("it is bound for longer than its word holds")
+	}
+}
+
+// A member that knows a later term does not keep a leader in its lease: its heartbeat has failed. One that merely lacks something does.
+func TestLaterTermFailsAHeartbeat(t *testing.T) {
+	here, there := plainTransport(t), plainTransport(t)
+	id := raft.ServerID(peer.ID{NodeID: 2, DirectoryID: wire.UUID{0: 2}}.String())
+	i := newInjector("self", here, nil)
+	for _, c := range []struct {
+		term    uint64
+		success bool
+		want    error
+	}{{3, true, nil}, {3, false, nil}, {4, false, errDeposed}, {3, true, nil}} {
+		go func() {
+			rpc := <-there.Consumer()
+			rpc.Respond(&raft.AppendEntriesResponse{Term: c.term, Success: c.success}, nil)
+		}()
+		if err := i.AppendEntries(id, there.LocalAddr(), &raft.AppendEntriesRequest{Term: 3}, &raft.AppendEntriesResponse{}); !errors.Is(err, c.want) {
+			t.Errorf("an answer of term %d, success %v: %v", c.term, c.success, err)
+		}
 	}
 }

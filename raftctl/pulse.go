@@ -12,22 +12,23 @@ import (
 const beatMost = (electionTimeout+time.Millisecond)/10*2 + time.Millisecond
 
 // pulse is the heartbeats of a leadership. raft draws their times for each peer by itself; here they leave together, since the wakes
-// are most of what an idle controller costs, and none leaves later than raft may let it. And because the next one is due by a known
-// time, they tell for how long this process did not run. Safe for concurrent use.
+// are most of what an idle controller costs, and none leaves later than raft may let it. They also tell for how long this process did
+// not run: while it is watched something happens every beatMost, if not a heartbeat, a timer. Safe for concurrent use.
 type pulse struct {
 	mu    sync.Mutex
 	term  uint64
 	peers map[raft.ServerID]*pulsePeer
 	leave chan struct{} // closed when those who wait go
-	seen  time.Time     // up to when late has been counted
-	late  time.Duration // not taken yet
+
+	watchdog *time.Timer // nil: nobody asks for pauses
+	seen     time.Time   // when something has happened last
+	late     time.Duration
 }
 
 type pulsePeer struct {
 	answered time.Time // when the last heartbeat was; zero while one is under way and after one that failed
 	waiting  bool
 	there    bool // the last one that has ended was answered
-	overdue  bool // the next one is, and that was counted
 }
 
 // due is when raft calls for the next heartbeat at the latest; false if that is not known.
@@ -37,6 +38,10 @@ func (p *pulsePeer) due() (time.Time, bool) { return p.answered.Add(beatMost), !
 // this one has to.
 func (u *pulse) begin(id raft.ServerID, term uint64) {
 	u.mu.Lock()
+	if term < u.term { // of a leadership that is over, and that raft has not let go yet
+		u.mu.Unlock()
+		return
+	}
 	if u.term != term || u.peers == nil {
 		if u.leave != nil {
 			close(u.leave)
@@ -49,7 +54,7 @@ func (u *pulse) begin(id raft.ServerID, term uint64) {
 		u.peers[id] = p
 	}
 	now := time.Now()
-	u.countLocked(now)
+	u.passLocked(now)
 	due, known := p.due()
 	if known && now.Before(due) && u.expectsLocked(p, now) {
 		p.waiting = true
@@ -66,7 +71,7 @@ func (u *pulse) begin(id raft.ServerID, term uint64) {
 		close(u.leave)
 		u.leave = make(chan struct{})
 	}
-	p.waiting, p.overdue, p.answered = false, false, time.Time{}
+	p.waiting, p.answered = false, time.Time{}
 	u.mu.Unlock()
 }
 
@@ -85,41 +90,58 @@ func (u *pulse) expectsLocked(p *pulsePeer, now time.Time) bool {
 func (u *pulse) end(id raft.ServerID, term uint64, answered bool) (back bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	now := time.Now()
+	u.passLocked(now)
 	p := u.peers[id]
 	if p == nil || u.term != term {
 		return false
 	}
 	if answered {
-		p.answered = time.Now()
+		p.answered = now
 	}
 	back = answered && !p.there
 	p.there = answered
 	return back
 }
 
-// countLocked adds what is overdue now, and was not counted before, to late. A heartbeat counts once: that of a peer that is no member
-// any more does not come.
-func (u *pulse) countLocked(now time.Time) {
-	late := time.Duration(0)
-	for _, p := range u.peers {
-		due, known := p.due()
-		if !known || p.overdue || !due.Before(now) {
-			continue
-		}
-		p.overdue = true
-		if due.Before(u.seen) {
-			due = u.seen
-		}
-		late = max(late, now.Sub(due))
-	}
-	u.late, u.seen = u.late+late, now
+// watch begins to look for pauses; what was before counts for nothing.
+func (u *pulse) watch() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.seen, u.late = time.Now(), 0
+	u.watchdog = time.AfterFunc(beatMost, func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.passLocked(time.Now())
+	})
 }
 
-// takeLate is for how long this process has not run since the last call, as far as one pause is longer than beatMost.
+// unwatch ends watch.
+func (u *pulse) unwatch() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.watchdog != nil {
+		u.watchdog.Stop()
+		u.watchdog = nil
+	}
+}
+
+// passLocked notes that this process runs now. Since it was noted last nothing may have kept it from that for longer than beatMost.
+func (u *pulse) passLocked(now time.Time) {
+	if u.watchdog == nil {
+		return
+	}
+	u.late += max(0, now.Sub(u.seen)-beatMost)
+	u.seen = now
+	u.watchdog.Reset(beatMost)
+}
+
+// takeLate is for how long this process has not run since the last call, as far as one pause is longer than beatMost; 0 while nobody
+// watches.
 func (u *pulse) takeLate() time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.countLocked(time.Now())
+	u.passLocked(time.Now())
 	late := u.late
 	u.late = 0
 	return late

@@ -114,17 +114,30 @@ func TestPeerThatIsBack(t *testing.T) {
 	}
 }
 
-// A pause of this process lengthens every session by what it is longer than raft may wait, once, whoever sees it first and however
-// many peers there are; what is under way, however slow, is no pause. Nor is the time between two leaderships.
+// watching is a controller with one session, whose decide loop is the caller.
+func watching() (*Controller, *watch, *session) {
+	s := &session{progress: progress{heard: time.Now()}}
+	c := &Controller{sessions: &liveness{timeout: time.Hour, sessions: map[wire.BrokerID]*session{1: s}}, inject: &injector{}}
+	c.inject.pulse.watch()
+	return c, &watch{timer: time.NewTimer(time.Hour), unwatch: c.inject.pulse.unwatch}, s
+}
+
+// pause is time in which no timer of the pulse runs.
+func (u *pulse) pause(d time.Duration) {
+	u.mu.Lock()
+	u.watchdog.Stop()
+	u.mu.Unlock()
+	<-time.After(d)
+}
+
+// A pause of this process lengthens every session by what it is longer than beatMost, once, whoever sees it first, however many peers
+// there are, none included, and whatever is under way; time in which this process runs does not, nor what was before it led.
 func TestPauseLengthensSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &session{progress: progress{heard: time.Now()}}
-		timer := time.NewTimer(time.Hour)
-		defer timer.Stop()
-		w := &watch{timer: timer}
-		c := &Controller{sessions: &liveness{timeout: time.Hour, sessions: map[wire.BrokerID]*session{1: s}}, inject: &injector{}}
+		c, w, s := watching()
+		defer w.stop()
 		u, term := &c.inject.pulse, uint64(1)
-		began, given := time.Now(), time.Duration(0)
+		began, given := s.heard, time.Duration(0)
 		<-time.After(time.Minute) // so that what is given is not cut off at the present
 		beat := func(ids ...raft.ServerID) {
 			for _, id := range ids {
@@ -141,41 +154,45 @@ func TestPauseLengthensSessions(t *testing.T) {
 				given = s.heard.Sub(began)
 			}
 		}
-		check("no peers", 0)
+		check("a minute without peers", 0)
+		u.pause(beatMost)
+		check("short", 0)
+		u.pause(beatMost + 30*time.Millisecond)
+		check("without peers", 30*time.Millisecond)
 		beat("a", "b")
-		<-time.After(beatMost)
-		check("in time", 0)
-		beat("a", "b")
-		<-time.After(beatMost + 30*time.Millisecond)
-		check("seen by the loop", 30*time.Millisecond)
+		u.pause(beatMost + 40*time.Millisecond)
+		check("seen by the loop", 40*time.Millisecond)
 		beat("a", "b")
 		check("seen by the loop first", 0)
-		<-time.After(beatMost + time.Second)
+		u.pause(beatMost + time.Second)
 		beat("a", "b")
 		check("seen by the heartbeats", time.Second)
 		u.begin("a", term)
 		u.begin("b", term)
 		<-time.After(time.Second)
+		check("under way", 0)
+		u.pause(beatMost + 5*time.Millisecond)
 		u.end("a", term, true)
 		u.end("b", term, false)
-		check("under way", 0)
-		<-time.After(beatMost + 5*time.Millisecond)
-		check("one peer", 5*time.Millisecond)
-		check("one peer, again", 0)
-		for i := range 100 { // b is no member any more
+		check("under way, and a pause", 5*time.Millisecond)
+		for range 100 { // the others are no members any more
 			beat("a")
 			<-time.After(100 * time.Millisecond)
 			check("a peer that is gone", 0)
-			if i == 0 {
-				beat("b")
-				<-time.After(beatMost - 100*time.Millisecond)
-				beat("a")
-				<-time.After(130 * time.Millisecond)
-				check("a peer that is gone, once", 30*time.Millisecond)
-			}
 		}
-		<-time.After(time.Minute)
-		term = 2
+		term = 3
+		beat("a")
+		u.begin("b", 1)
+		if u.end("b", 1, true) {
+			t.Error("a peer is back in a leadership that is over")
+		}
+		u.pause(beatMost + time.Second)
+		check("after a heartbeat of an earlier term", time.Second)
+		w.stop()
+		<-time.After(time.Minute) // another leads
+		u.watch()
+		term = 9
+		check("another leadership", 0)
 		beat("a", "b")
 		check("another leadership", 0)
 	})
@@ -185,19 +202,19 @@ func TestPauseLengthensSessions(t *testing.T) {
 func TestBusyLoopLengthensSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, busy := range []struct {
-			beats       bool
+			paused      bool
 			took, given time.Duration
 		}{{false, breath, 0}, {false, breath + 40*time.Millisecond, 40 * time.Millisecond}, {true, time.Second, time.Second - breath}} {
-			began := time.Now()
-			s := &session{progress: progress{heard: began}}
-			timer := time.NewTimer(time.Hour)
-			c := &Controller{sessions: &liveness{timeout: time.Hour, sessions: map[wire.BrokerID]*session{1: s}}, inject: &injector{}}
-			if busy.beats {
-				c.inject.pulse.begin("a", 1)
-				c.inject.pulse.end("a", 1, true)
-			}
-			c.work(&watch{timer: timer}, func() { <-time.After(busy.took) })
-			timer.Stop()
+			c, w, s := watching()
+			began := s.heard
+			c.work(w, func() {
+				if busy.paused {
+					c.inject.pulse.pause(busy.took)
+				} else {
+					<-time.After(busy.took)
+				}
+			})
+			w.stop()
 			if given := s.heard.Sub(began); given != busy.given {
 				t.Errorf("busy for %v: %v given, want %v", busy.took, given, busy.given)
 			}

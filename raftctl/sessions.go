@@ -13,6 +13,7 @@ import (
 // watch is what an active controller with peers looks after by itself. Without peers its channels are nil.
 type watch struct {
 	timer    *time.Timer
+	unwatch  func() // pauses
 	ticker   *time.Ticker
 	sessions <-chan time.Time
 	balance  <-chan time.Time
@@ -36,6 +37,8 @@ func (c *Controller) newWatch(before wire.BrokerID) *watch {
 	case before != c.opts.NodeID:
 		c.sessions.lastHeard(before, c.raft.LastContact())
 	}
+	c.inject.pulse.watch()
+	w.unwatch = c.inject.pulse.unwatch
 	w.timer = time.NewTimer(c.untilExpiry(c.committed()))
 	w.sessions = w.timer.C
 	if c.opts.Balance > 0 {
@@ -57,6 +60,7 @@ func (c *Controller) newWatch(before wire.BrokerID) *watch {
 func (w *watch) stop() {
 	if w.timer != nil {
 		w.timer.Stop()
+		w.unwatch()
 	}
 	if w.ticker != nil {
 		w.ticker.Stop()
