@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"sync/atomic"
 
 	"github.com/kajamq/kaja/log"
@@ -52,6 +53,24 @@ func (p *Partition) makeLog() (*log.Log, error) {
 		h.made.Store(true)
 	}
 	return h.dir.newLog(context.Background(), p, p.TP.String())
+}
+
+// clear sets aside what a log that could not be made has left in its directory, which holds no records; gone is its new path, "" if there
+// is nothing. appendMu is held.
+func (h *home) clear() (gone string, err error) {
+	name := h.p.TP.String()
+	if !h.made.Load() {
+		return "", nil
+	}
+	there, err := vfs.Exists(h.dir.fs, path.Join(h.dir.path, name))
+	if err == nil && there {
+		gone, err = h.dir.condemn(name, h.p.TP, h.p.TopicID)
+	}
+	if err != nil {
+		return "", &log.StorageError{Op: "set aside", File: path.Join(h.dir.path, name), Err: err}
+	}
+	h.made.Store(false)
+	return gone, nil
 }
 
 // kick has the replica flushed, and whoever waits for it told, soon. It never blocks.

@@ -75,7 +75,10 @@ func (mv *move) exchange(from *home) (gone string, done bool, err error) {
 	case p.usable() != nil || from.dir.failed() != nil || to.dir.failed() != nil || mv.ctx.Err() != nil:
 		return "", false, errDirFailed
 	case cur == nil:
-		return "", true, nil
+		if gone, err = from.clear(); err != nil {
+			return "", false, blamed{err, from}
+		}
+		return gone, true, nil
 	case fut == nil: // the first record has come just now
 		return "", false, nil
 	}
