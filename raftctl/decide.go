@@ -126,7 +126,7 @@ func (c *Controller) lead() (bool, error) {
 		case o := <-c.ops:
 			c.work(watch, func() { c.handle(st, o) })
 		case <-watch.sessions:
-			c.work(watch, func() { c.expire(st, watch) })
+			c.expire(st, watch)
 		case <-watch.balance:
 			c.work(watch, func() { c.balance(st) })
 		case <-watch.raise:

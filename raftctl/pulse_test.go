@@ -1,6 +1,8 @@
 package raftctl
 
 import (
+	"context"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -220,4 +222,59 @@ func TestBusyLoopLengthensSessions(t *testing.T) {
 			}
 		}
 	})
+}
+
+// pausing is a logger that pauses its process at the first line.
+type pausing struct {
+	slog.Handler
+	pause func()
+	lines *int
+}
+
+func (p pausing) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p pausing) Handle(context.Context, slog.Record) error {
+	if *p.lines++; *p.lines == 1 {
+		p.pause()
+	}
+	return nil
+}
+
+// A pause right after a silent broker was fenced is no silence of those that were heard just before it.
+func TestPauseAfterABrokerWasFenced(t *testing.T) {
+	o := testOptions(memFS(), nil)
+	o.SessionTimeout = 300 * time.Millisecond
+	r := openTest(t, o)
+	for id := wire.BrokerID(1); id <= 3; id++ {
+		reg := registration(byte(id), wire.NoBrokerEpoch)
+		reg.ID, reg.LogDirs = id, []wire.UUID{{0: 1, 15: 200 + byte(id)}}
+		epoch, err := r.RegisterBroker(t.Context(), reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.UnfenceBroker(t.Context(), id, epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &Controller{raft: r.raft, decider: r.decider, metrics: r.metrics, inject: &injector{}, fsm: r.fsm, pending: make(chan *pending, 10), ops: make(chan *op), ctx: t.Context()}
+	lines := 0
+	o.Logger = slog.New(pausing{slog.DiscardHandler, func() { c.inject.pulse.pause(beatMost + 2*o.SessionTimeout) }, &lines})
+	c.opts = o
+	c.published.Store(r.published.Load())
+	st := &stint{epoch: 77, spec: r.committed(), settle: make(chan struct{}, 10), over: make(chan struct{})}
+	now := time.Now()
+	c.sessions = newLiveness(r.committed(), o.SessionTimeout, now)
+	c.sessions.sessions[2].heard = now.Add(-2 * o.SessionTimeout)
+	c.inject.pulse.watch()
+	w := &watch{timer: time.NewTimer(time.Hour), unwatch: c.inject.pulse.unwatch}
+	defer w.stop()
+	c.expire(st, w)
+	for id, fenced := range map[wire.BrokerID]bool{1: false, 2: true, 3: false} {
+		if b, _ := st.spec.Broker(id); b.Fenced != fenced {
+			t.Errorf("broker %d: fenced is %v", id, b.Fenced)
+		}
+	}
+	if lines != 1 {
+		t.Errorf("%d lines", lines)
+	}
 }

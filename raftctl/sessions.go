@@ -81,8 +81,8 @@ func (c *Controller) work(w *watch, do func()) {
 		do()
 		return
 	}
+	c.forgive(c.inject.pulse.takeLate(), time.Now())
 	began := time.Now()
-	c.forgive(c.inject.pulse.takeLate(), began)
 	do()
 	paused, now := c.inject.pulse.takeLate(), time.Now()
 	c.forgive(max(paused, now.Sub(began)-breath), now)
@@ -105,13 +105,8 @@ func (o *Options) sessionTimeout() time.Duration {
 // ends later than a whole timeout from now.
 func (c *Controller) expire(st *stint, w *watch) {
 	for {
-		now, fenced := time.Now(), wire.NoBroker
-		c.beats.note(c.sessions, now)
-		c.handle(st, c.ownOp(func(img *image.Image) ([]coordrec.MetadataRecord, error) {
-			records, id := c.decider.expire(c.sessions, img, now)
-			fenced = id
-			return records, nil
-		}))
+		fenced := wire.NoBroker
+		c.work(w, func() { fenced = c.expireOne(st, time.Now()) })
 		if fenced == wire.NoBroker {
 			break
 		}
@@ -119,6 +114,18 @@ func (c *Controller) expire(st *stint, w *watch) {
 		c.opts.Logger.Warn("broker fenced: its session has timed out", "broker", fenced)
 	}
 	w.timer.Reset(c.untilExpiry(st.spec))
+}
+
+// expireOne fences a broker whose session has ended by now; NoBroker if there is none.
+func (c *Controller) expireOne(st *stint, now time.Time) (fenced wire.BrokerID) {
+	fenced = wire.NoBroker
+	c.beats.note(c.sessions, now)
+	c.handle(st, c.ownOp(func(img *image.Image) ([]coordrec.MetadataRecord, error) {
+		records, id := c.decider.expire(c.sessions, img, now)
+		fenced = id
+		return records, nil
+	}))
+	return fenced
 }
 
 // untilExpiry is the time to the end of the next session, as far as is known now.

@@ -21,7 +21,7 @@ type home struct {
 	p      *Partition
 	dir    *logDir
 	plog   atomic.Pointer[log.Log] // nil before the first record
-	made   atomic.Bool             // the log's directory is this one's, if it is there
+	made   atomic.Bool             // a try to make the log has left its directory
 	ticket flushTicket             // guarded by dir.flusher.mu
 }
 
@@ -48,11 +48,16 @@ func (p *Partition) makeLog() (*log.Log, error) {
 			p.world.logger.Error("partition is refused", slog.String("dir", name), slog.Any("err", errTaken))
 			h.dir.leaveAlone(p.TP)
 			p.refuse(errTaken)
+			p.world.damaged(p)
 			return nil, errTaken
 		}
-		h.made.Store(true)
 	}
-	return h.dir.newLog(context.Background(), p, p.TP.String())
+	plog, err := h.dir.newLog(context.Background(), p, p.TP.String())
+	if err != nil && !h.made.Load() {
+		there, serr := vfs.Exists(h.dir.fs, name)
+		h.made.Store(serr == nil && there) // it was not a moment ago
+	}
+	return plog, err
 }
 
 // clear sets aside what a log that could not be made has left in its directory, which holds no records; gone is its new path, "" if there

@@ -131,12 +131,10 @@ type Manager struct {
 	isr      *isrKeeper
 	fetchers *fetchers
 	arrivals *arrivals
-	// newcomers are the brokers that follow what this one leads since Open or Apply began; guarded as m.last is.
-	newcomers map[wire.BrokerID]struct{}
-	assigner  *assigner
-	mover     *mover
-	img       atomic.Pointer[image.Image] // the newest that Open or Apply was given
-	last      topicSettings               // of the goroutine that calls Open or Apply
+	assigner *assigner
+	mover    *mover
+	img      atomic.Pointer[image.Image] // the newest that Open or Apply was given
+	last     topicSettings               // of the goroutine that calls Open or Apply
 
 	mu     sync.RWMutex
 	byID   map[partitionID]*Partition
@@ -206,7 +204,6 @@ func NewManager(o Options) *Manager {
 	m.clean = newCleaner(m)
 	m.scrub = newScrubber(m, o.Scrub, o.Registerer)
 	m.isr, m.fetchers, m.arrivals = newISRKeeper(m), newFetchers(m), newArrivals(o.Now)
-	m.newcomers = map[wire.BrokerID]struct{}{}
 	m.world.isr, m.assigner, m.mover = m.isr, newAssigner(m), newMover(m)
 	m.world.timed = m.house.flushAt
 	return m
@@ -335,30 +332,33 @@ func (m *Manager) chooseDir(want wire.UUID) (*logDir, error) {
 // of service and logged; Apply itself fails only when ctx ends.
 func (m *Manager) Apply(ctx context.Context, delta *image.Delta, img *image.Image) error {
 	m.img.Store(img)
-	defer m.expectNewcomers()
+	news := newcomers{}
+	defer m.expect(news)
 	for _, t := range delta.Topics {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		for _, pd := range t.Partitions {
-			m.applyPartition(img, t, pd)
+			m.applyPartition(img, t, pd, news)
 		}
 	}
 	m.applyConfigs(delta, img)
 	return nil
 }
 
-// expectNewcomers has those fetch that have something new to fetch: once for all partitions.
-func (m *Manager) expectNewcomers() {
-	for id := range m.newcomers {
+// newcomers are the brokers that have something new to fetch from this one, because of one image.
+type newcomers map[wire.BrokerID]struct{}
+
+// expect has them fetch it: once for all partitions.
+func (m *Manager) expect(news newcomers) {
+	for id := range news {
 		if id != m.o.NodeID {
 			m.arrivals.expect(id)
 		}
 	}
-	clear(m.newcomers)
 }
 
-func (m *Manager) applyPartition(img *image.Image, t image.TopicDelta, pd image.PartitionDelta) {
+func (m *Manager) applyPartition(img *image.Image, t image.TopicDelta, pd image.PartitionDelta, news newcomers) {
 	p, here := m.Partition(t.ID, pd.ID)
 	if t.Removed() || pd.New == nil || !pd.New.HasReplica(m.o.NodeID) {
 		if here {
@@ -379,7 +379,7 @@ func (m *Manager) applyPartition(img *image.Image, t image.TopicDelta, pd image.
 		m.claim(p, img)
 		m.publish(p)
 	}
-	m.applyTo(p, pd.New)
+	m.applyTo(p, pd.New, news)
 }
 
 // claim looks whether the directory of a new partition is taken by another one: of a deleted topic it is condemned, of
@@ -400,14 +400,14 @@ func (m *Manager) claim(p *Partition, img *image.Image) {
 	}
 }
 
-func (m *Manager) applyTo(p *Partition, now *image.Partition) {
+func (m *Manager) applyTo(p *Partition, now *image.Partition, news newcomers) {
 	_, before := p.leading()
 	x, err := p.apply(Assignment{Leader: now.Leader, LeaderEpoch: now.LeaderEpoch, PartitionEpoch: now.PartitionEpoch,
 		Replicas: now.Replicas, ISR: now.ISR})
 	if err != nil {
 		m.world.logger.Error("leader epoch cannot be noted", "topic", p.TP.Topic, "partition", p.TP.Partition, "err", err)
 	}
-	m.follow(p, now, x)
+	m.follow(p, now, x, news)
 	if p.usable() == nil { // also in a directory that has failed: the metadata may still name the one it was on its way to
 		m.assigner.note(p, now)
 		m.mover.said(p, now.Directory(m.o.NodeID))
@@ -425,13 +425,13 @@ func (m *Manager) applyTo(p *Partition, now *image.Partition) {
 }
 
 // follow has the replica fetch from its leader, or be fetched from.
-func (m *Manager) follow(p *Partition, now *image.Partition, x applied) {
+func (m *Manager) follow(p *Partition, now *image.Partition, x applied, news newcomers) {
 	switch {
 	case x.leads:
 		m.fetchers.forget(p)
 		if x.newFollower {
 			for _, id := range now.Replicas {
-				m.newcomers[id] = struct{}{}
+				news[id] = struct{}{}
 			}
 		}
 	case now.Leader == wire.NoBroker || p.Err() != nil:

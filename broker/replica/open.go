@@ -68,7 +68,7 @@ func (m *Manager) Open(ctx context.Context, img *image.Image) error {
 	}
 	m.configureMoves(img) // before one goes on
 	var read int64
-	logs, resting := 0, 0
+	logs, resting, news := 0, 0, newcomers{}
 	for _, o := range work {
 		if o.plog != nil {
 			o.p.adopt(o.plog, max(o.p.dir().hws[o.p.TP], o.plog.StartOffset()))
@@ -77,7 +77,7 @@ func (m *Manager) Open(ctx context.Context, img *image.Image) error {
 		if o.to != nil {
 			m.mover.resume(o.p, o.to)
 		}
-		m.applyTo(o.p, o.meta)
+		m.applyTo(o.p, o.meta, news)
 		read += o.recovery.BytesRead
 		if plog := o.p.plog(); plog != nil {
 			logs++
@@ -86,7 +86,7 @@ func (m *Manager) Open(ctx context.Context, img *image.Image) error {
 			}
 		}
 	}
-	m.expectNewcomers()
+	m.expect(news)
 	for _, d := range m.dirs {
 		// What was taken as it is or recovered need not be read again after a crash (and where another broker's compaction
 		// left gaps between segments, must not).

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kajamq/kaja/log"
@@ -133,6 +134,92 @@ func TestDirectoryThatStayedMakesWay(t *testing.T) {
 	k.topic("t", topicID("again"), 1)
 	if a := k.append(k.part("t", 0), records(1, 10), 1); a.First != 0 {
 		t.Errorf("the first record has offset %d", a.First)
+	}
+	k.close()
+}
+
+// A directory that is put in a partition's place after a try to make its own has failed is no more its own than one that was there
+// before: it is neither written to nor set aside, by a record or by a move, also where it is of the same topic.
+func TestDirectoryPutThereAfterAFailure(t *testing.T) {
+	for _, then := range []string{"a record", "a move"} {
+		for _, source := range []string{"old", "t"} {
+			failures := 0
+			for n := 1; n < 12; n++ {
+				synctest.Test(t, func(t *testing.T) {
+					mem, elsewhere := memfs.New(time.Now), memfs.New(time.Now)
+					faults := faultfs.New(mem)
+					other := newMoveKit(t, elsewhere, "one", "two")
+					other.start(0)
+					if source != "t" {
+						other.topic(source, topicID(source), 1)
+					}
+					other.append(other.part(source, 0), records(4, 10), 1)
+					from := other.part(source, 0).pathIn(other.part(source, 0).dir())
+					other.close()
+					k := newMoveKit(t, faults, "one", "two")
+					p := k.start(0)
+					faults.Add(faultfs.Rule{Nth: n, Times: 1, Err: syscall.EMFILE})
+					_, err := p.AppendAsLeader(k.validate(p, records(1, 10)), wire.NoLeaderEpoch, 1)
+					faults.Clear()
+					if there, _ := vfs.Exists(mem, "one/t-0"); err == nil || there {
+						k.close()
+						return
+					}
+					failures++
+					for _, file := range []string{"partition.metadata", "00000000000000000000.log"} {
+						data, err := vfs.ReadFile(elsewhere, from+"/"+file)
+						if err == nil {
+							err = mem.MkdirAll("one/t-0")
+						}
+						if err == nil {
+							err = vfs.WriteAtomic(mem, "one/t-0/"+file, data)
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+					before := snapshotDir(t, mem, "one/t-0")
+					if then == "a move" {
+						k.move("two")
+						k.settle()
+						time.Sleep(10 * time.Minute)
+					} else if _, err := p.AppendAsLeader(k.validate(p, records(1, 10)), wire.NoLeaderEpoch, 1); !errors.Is(err, kerr.InconsistentTopicID) {
+						t.Errorf("call %d, a directory of %s: %v", n, source, err)
+					}
+					if after := snapshotDir(t, mem, "one/t-0"); after != before {
+						t.Errorf("call %d, a directory of %s: after %s it has changed:\n%s\n%s", n, source, then, before, after)
+					}
+					k.close()
+				})
+			}
+			if failures == 0 {
+				t.Error("no call failed before there was a directory")
+			}
+		}
+	}
+}
+
+// A coordinator is not kept by a partition whose directory is found taken.
+func TestTakenDirectoryEndsTheCoordinator(t *testing.T) {
+	mem := memfs.New(nil)
+	k := newKit(t, mem)
+	elected, resigned, damaged := 0, 0, make(chan struct{}, 1)
+	k.o.Elected = func(*Partition, wire.LeaderEpoch) { elected++ }
+	k.o.Resigned = func(*Partition, wire.LeaderEpoch) { resigned++ }
+	k.o.Damaged = func(*Partition) { damaged <- struct{}{} }
+	k.open()
+	if err := mem.MkdirAll("data/__consumer_offsets-0"); err != nil {
+		t.Fatal(err)
+	}
+	k.topic("__consumer_offsets", topicID("c"), 1)
+	p := k.part("__consumer_offsets", 0)
+	if _, err := p.AppendAsLeader(k.validate(p, records(1, 10)), wire.NoLeaderEpoch, 1); !errors.Is(err, kerr.InconsistentTopicID) {
+		t.Fatal(err)
+	}
+	<-damaged
+	k.m.ResignOffline()
+	if elected != 1 || resigned != 1 {
+		t.Errorf("elected %d times, resigned %d times", elected, resigned)
 	}
 	k.close()
 }
