@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,12 +20,7 @@ func TestBrokenConnectionDelaysNoMetadata(t *testing.T) {
 		c, nodes, cl := threeBrokers(t, seed)
 		time.Sleep(3 * time.Second)
 		controller := c.Controller(time.Minute)
-		id := 0
-		for i, n := range nodes {
-			if n == controller {
-				id = i + 1
-			}
-		}
+		id := slices.Index(nodes, controller) + 1
 		for round := range 20 {
 			topic := fmt.Sprint("topic-", round)
 			created := make(chan error, 1)

@@ -147,7 +147,12 @@ func (l *Lifecycle) doubt() (unsure bool, lone time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	return l.fenced || now.Sub(l.heard) >= l.o.Session || applied < l.known, l.loneLocked(now)
+	return l.lostLocked(now) || applied < l.known, l.loneLocked(now)
+}
+
+// lostLocked reports whether this broker may have been replaced whatever it has applied.
+func (l *Lifecycle) lostLocked(now time.Time) bool {
+	return l.fenced || now.Sub(l.heard) >= l.o.Session
 }
 
 // Behind is the metadata offset that this broker has not applied and the controller had when it answered last; false if that is not
@@ -156,7 +161,7 @@ func (l *Lifecycle) Behind() (known wire.Offset, behind bool) {
 	applied := l.o.Applied()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.known, applied < l.known && !l.fenced && time.Since(l.heard) < l.o.Session
+	return l.known, applied < l.known && !l.lostLocked(time.Now())
 }
 
 // loneLocked is for how long no controller has been heard of while this process ran. Where it takes longer from one heartbeat to the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path"
 	"sync/atomic"
 
 	"github.com/kajamq/kaja/log"
@@ -63,18 +62,17 @@ func (p *Partition) makeLog() (*log.Log, error) {
 // clear sets aside what a log that could not be made has left in its directory, which holds no records; gone is its new path, "" if there
 // is nothing. appendMu is held.
 func (h *home) clear() (gone string, err error) {
-	name := h.p.TP.String()
 	if !h.made.Load() {
 		return "", nil
 	}
-	there, err := vfs.Exists(h.dir.fs, path.Join(h.dir.path, name))
+	name := h.p.pathIn(h.dir)
+	there, err := vfs.Exists(h.dir.fs, name)
 	if err == nil && there {
-		gone, err = h.dir.condemn(name, h.p.TP, h.p.TopicID)
+		gone, err = h.dir.condemn(h.p.TP.String(), h.p.TP, h.p.TopicID)
 	}
 	if err != nil {
-		return "", &log.StorageError{Op: "set aside", File: path.Join(h.dir.path, name), Err: err}
+		return "", &log.StorageError{Op: "set aside", File: name, Err: err}
 	}
-	h.made.Store(false)
 	return gone, nil
 }
 

@@ -3,6 +3,7 @@ package replica
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kajamq/kaja/broker/purgatory"
@@ -114,13 +115,13 @@ type arrivals struct {
 }
 
 type arrival struct {
-	readers purgatory.Readers
+	readers    purgatory.Readers
+	partitions atomic.Int64 // of its last fetch
 
 	// The rest is guarded by arrivals.mu.
-	mark       purgatory.Mark
-	until      time.Time
-	woken      time.Time // when its parked fetch was answered last
-	partitions int       // of its last fetch
+	mark  purgatory.Mark
+	until time.Time
+	woken time.Time // when its parked fetch was answered last
 }
 
 func newArrivals(now func() time.Time) *arrivals {
@@ -142,7 +143,7 @@ func (a *arrivals) expect(follower wire.BrokerID) {
 	a.mu.Lock()
 	x, now := a.ofLocked(follower), a.now()
 	x.until = now.Add(arrivalWindow)
-	if now.Sub(x.woken) < min(time.Duration(x.partitions)*arrivalWaitEach, arrivalWindow/2) {
+	if now.Sub(x.woken) < min(time.Duration(x.partitions.Load())*arrivalWaitEach, arrivalWindow/2) {
 		a.mu.Unlock()
 		return
 	}
@@ -155,7 +156,6 @@ func (a *arrivals) expect(follower wire.BrokerID) {
 
 // FollowerTurn is a look at what a follower may have to fetch anew, taken before its fetch is read.
 type FollowerTurn struct {
-	of    *arrivals
 	at    *arrival
 	mark  purgatory.Mark
 	hurry bool
@@ -167,14 +167,12 @@ func (m *Manager) FollowerTurn(id wire.BrokerID) FollowerTurn {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := a.ofLocked(id)
-	return FollowerTurn{of: a, at: x, mark: x.mark, hurry: a.now().Before(x.until)}
+	return FollowerTurn{at: x, mark: x.mark, hurry: a.now().Before(x.until)}
 }
 
 // Wait is for how long a fetch of so many partitions that asks for want waits at most.
 func (t FollowerTurn) Wait(want time.Duration, partitions int) time.Duration {
-	t.of.mu.Lock()
-	t.at.partitions = partitions
-	t.of.mu.Unlock()
+	t.at.partitions.Store(int64(partitions))
 	if !t.hurry {
 		return want
 	}

@@ -383,22 +383,25 @@ func (d *logDir) topicIDOf(name string) (wire.UUID, bool) {
 // condemn renames a partition's directory so that it can be removed later, and makes that durable. It gives the new
 // path.
 func (d *logDir) condemn(name string, tp wire.TopicPartition, id wire.UUID) (string, error) {
-	to := path.Join(d.path, deletedDirName(tp, id))
-	for {
-		taken, err := vfs.Exists(d.fs, to)
-		if err != nil {
-			return "", err
-		}
-		if !taken {
-			break
-		}
-		id[15]++ // deleted before and not removed yet
-		to = path.Join(d.path, deletedDirName(tp, id))
+	to, err := d.condemnedPath(tp, id)
+	if err != nil {
+		return "", err
 	}
 	if err := d.fs.Rename(path.Join(d.path, name), to); err != nil {
 		return "", err
 	}
 	return to, d.fs.SyncDir(d.path)
+}
+
+// condemnedPath is a free path for the directory of a partition that is to be removed.
+func (d *logDir) condemnedPath(tp wire.TopicPartition, id wire.UUID) (string, error) {
+	for {
+		to := path.Join(d.path, deletedDirName(tp, id))
+		if taken, err := vfs.Exists(d.fs, to); err != nil || !taken {
+			return to, err
+		}
+		id[15]++ // one that was deleted before, or came back and went again, is not removed yet
+	}
 }
 
 // DirInfo describes a log directory.

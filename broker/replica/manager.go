@@ -494,29 +494,21 @@ func (m *Manager) applyConfigs(delta *image.Delta, img *image.Image) {
 	if every {
 		m.configureCleaner(img)
 		m.configureMoves(img)
-		configs := map[string]*log.Config{}
-		for _, p := range m.all() {
-			cfg, ok := configs[p.TP.Topic]
-			if !ok {
-				cfg = m.o.TopicConfig(img, p.TP.Topic)
-				configs[p.TP.Topic] = cfg
-			}
-			p.setConfig(cfg, m.o.FSync(img, p.TP.Topic))
+		for t := range img.Topics() {
+			m.configureTopic(img, t)
 		}
 		return
 	}
 	for name := range topics {
-		m.configureTopic(img, name)
+		if t, ok := img.Topic(name); ok {
+			m.configureTopic(img, t)
+		}
 	}
 }
 
 // configureTopic gives the partitions of a topic its settings under img.
-func (m *Manager) configureTopic(img *image.Image, name string) {
-	t, ok := img.Topic(name)
-	if !ok {
-		return
-	}
-	s := m.settingsOf(img, name)
+func (m *Manager) configureTopic(img *image.Image, t *image.Topic) {
+	s := m.settingsOf(img, t.Name)
 	for id := range t.Partitions {
 		if p, here := m.Partition(t.ID, wire.PartitionID(id)); here {
 			p.setConfig(s.config, s.fsync)

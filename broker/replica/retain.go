@@ -1,10 +1,7 @@
 package replica
 
 import (
-	"path"
-
 	"github.com/kajamq/kaja/log"
-	"github.com/kajamq/kaja/vfs"
 )
 
 // retain runs retention once and gives the number of segments that it deleted.
@@ -30,18 +27,9 @@ func (p *Partition) retain(h *home, plog *log.Log) (int, error) {
 // condemn closes the log of a deleted partition and renames its directory durably, so that a start after a crash does
 // not find it under its name. Readers that hold ranges of it finish.
 func (h *home) condemn(plog *log.Log) (string, error) {
-	tp, id := h.p.TP, h.p.TopicID
-	to := path.Join(h.dir.path, deletedDirName(tp, id))
-	for {
-		taken, err := vfs.Exists(h.dir.fs, to)
-		if err != nil {
-			return "", err
-		}
-		if !taken {
-			break
-		}
-		id[15]++ // a replica that came back and went again
-		to = path.Join(h.dir.path, deletedDirName(tp, id))
+	to, err := h.dir.condemnedPath(h.p.TP, h.p.TopicID)
+	if err != nil {
+		return "", err
 	}
 	if err := plog.Rename(to); err != nil {
 		return "", err

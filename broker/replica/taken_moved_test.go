@@ -2,7 +2,6 @@ package replica
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,9 +25,7 @@ func TestHalfMadeDirectoryOfAPartitionThatMoves(t *testing.T) {
 					faults := faultfs.New(mem)
 					k := newMoveKit(t, faults, "one", "two")
 					p := k.start(0)
-					faults.Add(faultfs.Rule{Nth: n, Times: 1, Err: syscall.EMFILE})
-					_, err := p.AppendAsLeader(k.validate(p, records(1, 10)), wire.NoLeaderEpoch, 1)
-					faults.Clear()
+					_, err := k.recordWithoutDescriptors(faults, p, n)
 					if there, _ := vfs.Exists(mem, "one/t-0"); err == nil || !there || !log.Passing(err) {
 						k.close()
 						return

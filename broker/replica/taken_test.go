@@ -15,6 +15,32 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
+// putThere copies a partition's directory with one segment to where another one's is to be.
+func putThere(t *testing.T, from vfs.FS, source string, to vfs.FS, name string) {
+	t.Helper()
+	if err := to.MkdirAll(name); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"partition.metadata", "00000000000000000000.log"} {
+		data, err := vfs.ReadFile(from, source+"/"+file)
+		if err == nil {
+			err = vfs.WriteAtomic(to, name+"/"+file, data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// recordWithoutDescriptors appends a record whose nth file call lacks a descriptor; met says that there was such a call.
+func (k *kit) recordWithoutDescriptors(faults *faultfs.FS, p *Partition, nth int) (met bool, err error) {
+	hit := faults.Add(faultfs.Rule{Nth: nth, Times: 1, Err: syscall.EMFILE})
+	_, err = p.AppendAsLeader(k.validate(p, records(1, 10)), wire.NoLeaderEpoch, 1)
+	met = hit.Hits() > 0
+	faults.Clear()
+	return met, err
+}
+
 // A directory that is put in a new partition's place while the broker runs is found before the first record goes there, by a leader
 // and by a follower, and left byte for byte as it is. The partition is refused, another one is not.
 func TestDirectoryPutThereIsLeftAlone(t *testing.T) {
@@ -28,18 +54,7 @@ func TestDirectoryPutThereIsLeftAlone(t *testing.T) {
 		n := k.another(mem, 0)
 		n.open()
 		n.topic("t", topicID("t"), 2, leads, 3-leads)
-		for _, file := range []string{"partition.metadata", "00000000000000000000.log"} {
-			data, err := vfs.ReadFile(mem, "data/old-0/"+file)
-			if err == nil {
-				err = mem.MkdirAll("data/t-0")
-			}
-			if err == nil {
-				err = vfs.WriteAtomic(mem, "data/t-0/"+file, data)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		putThere(t, mem, "data/old-0", mem, "data/t-0")
 		before := snapshotDir(t, mem, "data/t-0")
 		write := func(p *Partition) error {
 			if leads == 1 {
@@ -87,10 +102,8 @@ func TestHalfMadeDirectoryIsItsOwn(t *testing.T) {
 			k := newKit(t, faults)
 			k.open()
 			k.topic("t", topicID("t"), 1)
-			hit := faults.Add(faultfs.Rule{Nth: n, Times: 1, Err: syscall.EMFILE})
-			_, err := k.part("t", 0).AppendAsLeader(k.validate(k.part("t", 0), records(1, 10)), wire.NoLeaderEpoch, 1)
-			faults.Clear()
-			if hit.Hits() == 0 {
+			met, err := k.recordWithoutDescriptors(faults, k.part("t", 0), n)
+			if !met {
 				k.close()
 				if n < 3 {
 					t.Errorf("only %d calls", n-1)
@@ -158,26 +171,13 @@ func TestDirectoryPutThereAfterAFailure(t *testing.T) {
 					other.close()
 					k := newMoveKit(t, faults, "one", "two")
 					p := k.start(0)
-					faults.Add(faultfs.Rule{Nth: n, Times: 1, Err: syscall.EMFILE})
-					_, err := p.AppendAsLeader(k.validate(p, records(1, 10)), wire.NoLeaderEpoch, 1)
-					faults.Clear()
+					_, err := k.recordWithoutDescriptors(faults, p, n)
 					if there, _ := vfs.Exists(mem, "one/t-0"); err == nil || there {
 						k.close()
 						return
 					}
 					failures++
-					for _, file := range []string{"partition.metadata", "00000000000000000000.log"} {
-						data, err := vfs.ReadFile(elsewhere, from+"/"+file)
-						if err == nil {
-							err = mem.MkdirAll("one/t-0")
-						}
-						if err == nil {
-							err = vfs.WriteAtomic(mem, "one/t-0/"+file, data)
-						}
-						if err != nil {
-							t.Fatal(err)
-						}
-					}
+					putThere(t, elsewhere, from, mem, "one/t-0")
 					before := snapshotDir(t, mem, "one/t-0")
 					if then == "a move" {
 						k.move("two")
